@@ -1,0 +1,62 @@
+CREATE OR REPLACE FUNCTION {{ box._renew }}(
+    message {{ box.message }},
+    OUT id bigint,
+    OUT outcome text,
+    OUT hash_mismatch boolean
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    -- Enqueues a message whose key exists. What is done stays as it is, what is dead stays dead; what was only seen
+    -- is placed; what waits takes the new content, and a new place if its time, topic or priority changed. A message
+    -- that somebody works on takes the new content for its next try.
+    -- returns: id, outcome, hash_mismatch; outcome is updated or done
+    -- errors: none
+    -- locks: message
+    -- role: internal
+DECLARE
+    old {{ box.message }};
+    now_at timestamptz := {{ db._now }}();
+    was_seen boolean;
+    moves boolean;
+    taken bigint[] := '{}';
+BEGIN
+    SELECT m.* INTO old
+    FROM {{ box.message }} AS m
+    WHERE m.source = message.source AND m.message_id = message.message_id
+    FOR UPDATE;
+    id := old.id;
+    hash_mismatch := coalesce(old.hash <> message.hash, false);
+    IF EXISTS (SELECT FROM {{ box.done }} AS n WHERE n.id = old.id) THEN
+        outcome := 'done';
+        RETURN;
+    END IF;
+    outcome := 'updated';
+
+    DELETE FROM {{ box.seen }} AS s WHERE s.id = old.id;
+    was_seen := FOUND;
+    moves := (old.due_at > now_at OR message.due_at > now_at OR old.topic <> message.topic
+        OR old.priority <> message.priority OR old.expires_at IS DISTINCT FROM message.expires_at) IS TRUE;
+    IF moves AND NOT was_seen THEN
+        taken := {{ box._withdraw }}(ARRAY[old.id]);
+    END IF;
+
+    UPDATE {{ box.message }} AS m
+    SET
+        topic = message.topic, payload = message.payload, hash = message.hash, due_at = message.due_at,
+        priority = message.priority, headers = message.headers, expires_at = message.expires_at,
+        group_id = CASE WHEN was_seen THEN message.group_id ELSE m.group_id END,
+        collapse_key = CASE WHEN was_seen THEN message.collapse_key ELSE m.collapse_key END,
+        last_seen_at = now_at
+    WHERE m.id = old.id;
+
+    IF was_seen THEN
+        PERFORM {{ box._admit }}(ARRAY[old.id]);
+        IF message.collapse_key IS NOT NULL THEN
+            PERFORM {{ box._replace }}(ARRAY[message.collapse_key], ARRAY[old.id]);
+        END IF;
+    ELSIF taken <> '{}' THEN
+        PERFORM {{ box._put_back }}(taken);
+    END IF;
+END;
+$$;

@@ -1,0 +1,87 @@
+CREATE OR REPLACE FUNCTION {{ box.enqueue }}(
+    topic text,
+    payload text,
+    correlation_id text DEFAULT NULL,
+    due_at timestamptz DEFAULT NULL,
+    OUT id bigint,
+    INOUT message_id uuid DEFAULT NULL,
+    group_id text DEFAULT NULL,
+    priority integer DEFAULT 0,
+    dedup_key text DEFAULT NULL,
+    collapse_key text DEFAULT NULL,
+    expires_at timestamptz DEFAULT NULL,
+    headers jsonb DEFAULT NULL,
+    created_at timestamptz DEFAULT NULL,
+    OUT outcome text
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+    -- Writes one message, in the caller's transaction: it is there exactly if that commits.
+    -- A plain insert for its neighbours: only enqueues of the same key ever wait for each other.
+    -- topic: 1 to 255 characters
+    -- payload: not null; may be empty
+    -- correlation_id: up to 255 characters
+    -- due_at: not handed out before; null or past is now
+    -- message_id: one that exists makes the call a duplicate; null draws a time-ordered one
+    -- group_id: FIFO key, 1 to 255 characters
+    -- priority: from -32768 to 32767, higher first
+    -- dedup_key: 1 to 255 characters; a second one within dedup_window_seconds is a duplicate
+    -- collapse_key: 1 to 255 characters; replaces older waiting messages with the same key
+    -- expires_at: not handed out from then on
+    -- headers: a JSON object
+    -- created_at: a migrated message's own time; null is now
+    -- returns: id, message_id, outcome; outcome is created, collapsed or duplicate
+    -- errors: PB001
+    -- locks: group, message
+    -- role: producer
+DECLARE
+    now_at timestamptz;
+    level integer := coalesce(priority, 0);
+BEGIN
+    IF {{ box._valid }}(topic, payload, correlation_id, dedup_key, due_at, group_id, level, collapse_key, expires_at,
+        headers, created_at) IS NOT TRUE
+    THEN
+        PERFORM {{ box._explain }}(topic, payload, correlation_id, dedup_key, due_at, group_id, level, collapse_key,
+            expires_at, headers, created_at);
+    END IF;
+    -- The xid comes before the ticket and before the clock is read: the low marks rest on that.
+    PERFORM pg_current_xact_id();
+    now_at := {{ db._now }}();
+    id := nextval({{ box._ids | literal }});
+    outcome := 'created';
+
+    IF message_id IS NULL AND group_id IS NULL AND dedup_key IS NULL AND collapse_key IS NULL THEN
+        message_id := {{ db._uuid }}();
+        INSERT INTO {{ box.message }}
+            (id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id, headers)
+        VALUES (
+            id, message_id, coalesce(created_at, now_at), due_at, expires_at, 0,
+            level, topic, payload, correlation_id, headers
+        );
+        IF due_at > now_at THEN
+            INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic)
+            VALUES (due_at, id, id, expires_at, -level, topic);
+        ELSE
+            INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic)
+            VALUES (-level, id, id, expires_at, topic);
+        END IF;
+    ELSE
+        SELECT e.id, e.message_id, e.outcome
+        INTO id, message_id, outcome
+        FROM {{ box._enqueue }}(ARRAY[ROW(
+            id, coalesce(message_id, {{ db._uuid }}()), coalesce(created_at, now_at), due_at, expires_at, 0, level,
+            topic, payload, correlation_id, group_id, dedup_key, collapse_key, headers, NULL
+        )::{{ box.message }}]) AS e;
+    END IF;
+
+    -- A hint to listeners, at most one in 20 milliseconds: NOTIFY makes commits queue up behind one another.
+    IF (SELECT s.last_value FROM {{ box._notified }} AS s) < extract(epoch FROM now_at) * 1000 THEN
+        PERFORM setval({{ box._notified | literal }}, (extract(epoch FROM now_at) * 1000)::bigint + 20);
+        PERFORM pg_notify({{ (schema ~ "." ~ box_name) | literal }}, '');
+    END IF;
+END;
+$$;

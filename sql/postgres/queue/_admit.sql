@@ -1,0 +1,76 @@
+CREATE OR REPLACE FUNCTION {{ box._admit }}(ids bigint[])
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    -- Gives freshly written messages their first place: ready under a ticket that is their id, scheduled, or member
+    -- of their group. A member of a group that is surely looked after needs no ticket; otherwise the first member of
+    -- each group here puts one out itself. Nobody waits, and a ticket too many is dropped by the claim that meets it.
+    -- returns: none
+    -- errors: none
+    -- locks: group
+    -- role: internal
+DECLARE
+    now_at timestamptz := {{ db._now }}();
+    groups text[];
+    known text[] := '{}';
+BEGIN
+    INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic)
+    SELECT -m.priority, m.id, m.id, m.expires_at, m.topic
+    FROM {{ box.message }} AS m
+    WHERE m.id = ANY (ids)
+        AND m.group_id IS NULL
+        AND (m.due_at IS NULL OR m.due_at <= now_at)
+    ORDER BY m.id;
+
+    INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic)
+    SELECT m.due_at, m.id, m.id, m.expires_at, -m.priority, m.topic
+    FROM {{ box.message }} AS m
+    WHERE m.id = ANY (ids)
+        AND m.group_id IS NULL
+        AND m.due_at > now_at
+    ORDER BY m.due_at, m.id;
+
+    WITH member AS (
+        INSERT INTO {{ box.group_member }} AS gm (group_id, id)
+        SELECT m.group_id, m.id
+        FROM {{ box.message }} AS m
+        WHERE m.id = ANY (ids) AND m.group_id IS NOT NULL
+        ORDER BY m.group_id, m.id
+        RETURNING gm.group_id
+    )
+    SELECT array_agg(DISTINCT member.group_id) INTO groups FROM member;
+    IF groups IS NULL THEN
+        RETURN;
+    END IF;
+
+    -- Under an older snapshot a group's row proves nothing, and locking one that has gone would fail.
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        known := ARRAY(
+            SELECT g.group_id
+            FROM {{ box.group }} AS g
+            WHERE g.group_id = ANY (groups)
+            FOR KEY SHARE SKIP LOCKED
+        );
+    END IF;
+    WITH head AS MATERIALIZED (
+        SELECT DISTINCT ON (m.group_id) m.group_id, m.id, m.due_at, m.topic, -m.priority AS lane
+        FROM {{ box.message }} AS m
+        WHERE m.id = ANY (ids)
+            AND m.group_id IS NOT NULL
+            AND m.group_id <> ALL (known)
+        ORDER BY m.group_id, m.id
+    ),
+    later AS (
+        INSERT INTO {{ box.scheduled }} (due_at, no, lane, topic, group_id)
+        SELECT head.due_at, head.id, head.lane, head.topic, head.group_id
+        FROM head
+        WHERE head.due_at > now_at
+    )
+    INSERT INTO {{ box.ready }} (lane, ticket, topic, group_id)
+    SELECT head.lane, head.id, head.topic, head.group_id
+    FROM head
+    WHERE head.due_at IS NULL OR head.due_at <= now_at
+    ORDER BY head.id;
+END;
+$$;

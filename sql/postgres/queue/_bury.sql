@@ -1,0 +1,29 @@
+CREATE OR REPLACE FUNCTION {{ box._bury }}(ids bigint[], error text, expired boolean)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    -- Makes messages dead that the caller has just taken out of where they were. Their groups are the caller's to
+    -- give a new ticket.
+    -- error: kept as last_error; null leaves what is there
+    -- returns: none
+    -- errors: none
+    -- locks: message
+    -- role: internal
+DECLARE
+    new_error ALIAS FOR error;
+    now_at timestamptz := {{ db._now }}();
+BEGIN
+    IF new_error IS NOT NULL THEN
+        UPDATE {{ box.message }} AS m
+        SET last_error = new_error
+        WHERE m.id = ANY (ids);
+    END IF;
+
+    INSERT INTO {{ box.dead }} (id, died_at, expired, topic)
+    SELECT m.id, now_at, expired, m.topic
+    FROM {{ box.message }} AS m
+    WHERE m.id = ANY (ids)
+    ORDER BY m.id;
+END;
+$$;

@@ -1,0 +1,60 @@
+CREATE OR REPLACE FUNCTION {{ box._explain }}(
+    topic text,
+    payload text,
+{% if kind == "inbox" %}
+    source text,
+    message_id text,
+{% else %}
+    correlation_id text,
+    dedup_key text,
+{% endif %}
+    due_at timestamptz,
+    group_id text,
+    priority integer,
+    collapse_key text,
+    expires_at timestamptz,
+    headers jsonb,
+    created_at timestamptz
+)
+RETURNS boolean
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    -- Raises the rule that a message broke which _valid has turned away.
+    -- returns: boolean; never, it raises
+    -- errors: PB001
+    -- locks: none
+    -- role: internal
+DECLARE
+    argument text;
+    content text;
+BEGIN
+    IF payload IS NULL THEN
+        PERFORM {{ db._reject }}('payload', 'must not be null');
+    ELSIF priority NOT BETWEEN -32768 AND 32767 THEN
+        PERFORM {{ db._reject }}('priority', 'must be from -32768 to 32767');
+    ELSIF headers IS NOT NULL AND jsonb_typeof(headers) <> 'object' THEN
+        PERFORM {{ db._reject }}('headers', 'must be a JSON object');
+    END IF;
+    FOR argument, content IN
+        VALUES
+        ('topic', coalesce(topic, '')),
+{% if kind == "inbox" %}
+        ('source', coalesce(source, '')),
+        ('message_id', coalesce(message_id, '')),
+{% else %}
+        ('correlation_id', correlation_id),
+        ('dedup_key', dedup_key),
+{% endif %}
+        ('group_id', group_id),
+        ('collapse_key', collapse_key)
+    LOOP
+        IF content = '' AND argument <> 'correlation_id' THEN
+            PERFORM {{ db._reject }}(argument, 'must not be null or empty');
+        ELSIF length(content) > 255 THEN
+            PERFORM {{ db._reject }}(argument, 'must not be longer than 255 characters');
+        END IF;
+    END LOOP;
+    RETURN {{ db._reject }}('due_at, expires_at, created_at, received_at', 'must be finite times');
+END;
+$$;

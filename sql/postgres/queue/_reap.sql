@@ -1,0 +1,89 @@
+CREATE OR REPLACE FUNCTION {{ box._reap }}(batch_size integer)
+RETURNS integer
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+    -- Takes back up to batch_size leases that have run out, skipping what anybody else has locked. Each counts an
+    -- attempt; a message whose attempts thereby reach max_attempts dies, so that one that kills its worker every
+    -- time does not come back for ever.
+    -- returns: integer
+    -- errors: none
+    -- locks: group, lease, message
+    -- role: internal
+DECLARE
+    now_at timestamptz := {{ db._now }}();
+    from_at timestamptz := to_timestamp((SELECT s.last_value FROM {{ box._low_lease }} AS s) / 1000000.0);
+    limit_attempts integer;
+    candidates bigint[];
+    groups text[];
+    locked text[] := '{}';
+    gone_ids bigint[];
+    dying bigint[];
+BEGIN
+    SELECT array_agg(c.id), array_agg(DISTINCT c.group_id) FILTER (WHERE c.group_id IS NOT NULL)
+    INTO candidates, groups
+    FROM (
+        SELECT l.id, l.group_id
+        FROM {{ box.lease }} AS l
+        WHERE l.locked_until >= from_at AND l.locked_until < now_at
+        ORDER BY l.locked_until
+        LIMIT batch_size
+    ) AS c;
+    IF candidates IS NULL THEN
+        RETURN 0;
+    END IF;
+    IF groups IS NOT NULL THEN
+        locked := ARRAY(
+            SELECT g.group_id
+            FROM {{ box.group }} AS g
+            WHERE g.group_id = ANY (groups)
+            ORDER BY g.group_id
+            FOR NO KEY UPDATE SKIP LOCKED
+        );
+    END IF;
+
+    WITH gone AS (
+        DELETE FROM {{ box.lease }} AS l
+        WHERE l.ctid = ANY (ARRAY(
+            SELECT c.ctid
+            FROM {{ box.lease }} AS c
+            WHERE c.id = ANY (candidates)
+                AND c.locked_until < now_at
+                AND (c.group_id IS NULL OR c.group_id = ANY (locked))
+            ORDER BY c.id
+            FOR UPDATE SKIP LOCKED
+        ))
+        RETURNING l.id
+    )
+    SELECT array_agg(gone.id) INTO gone_ids FROM gone;
+    IF gone_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+
+    SELECT s.value::integer INTO limit_attempts FROM {{ box.settings }} AS s WHERE s.name = 'max_attempts';
+    WITH tried AS (
+        UPDATE {{ box.message }} AS m
+        SET attempt = m.attempt + 1
+        WHERE m.id = ANY (gone_ids)
+        RETURNING m.id, m.attempt
+    )
+    SELECT array_agg(tried.id) INTO dying
+    FROM tried
+    WHERE limit_attempts > 0 AND tried.attempt >= limit_attempts;
+
+    IF dying IS NOT NULL THEN
+        PERFORM {{ box._bury }}(
+            dying, 'the lease expired and the attempts reached max_attempts (' || limit_attempts || ')', false);
+    END IF;
+    PERFORM {{ box._put_back }}(ARRAY(
+        SELECT u.id FROM unnest(gone_ids) AS u (id) WHERE u.id <> ALL (coalesce(dying, '{}'))
+    ));
+    IF locked <> '{}' THEN
+        PERFORM {{ box._regroup }}(locked);
+    END IF;
+    RETURN cardinality(gone_ids);
+END;
+$$;

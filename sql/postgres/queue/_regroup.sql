@@ -1,0 +1,85 @@
+CREATE OR REPLACE FUNCTION {{ box._regroup }}(groups text[])
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    -- Gives each of these groups that nobody holds the ticket it is due: now, or when its head's time comes. A group
+    -- without members ends. A ticket too many is harmless (a claim drops it), one too few loses messages: so where a
+    -- producer may still be adding a member unseen, or the snapshot is an old one, the group is probed later instead.
+    -- returns: none
+    -- errors: none
+    -- locks: group
+    -- role: internal
+DECLARE
+    now_at timestamptz := {{ db._now }}();
+    fresh boolean := current_setting('transaction_isolation') = 'read committed';
+    empty text[];
+    locked text[];
+    ended text[];
+BEGIN
+    IF NOT fresh THEN
+        PERFORM {{ box._probe }}(groups);
+        RETURN;
+    END IF;
+
+    WITH free AS MATERIALIZED (
+        SELECT g.group_id, m.id, m.due_at, m.topic, -m.priority AS lane
+        FROM unnest(groups) AS g (group_id)
+        LEFT JOIN LATERAL (
+            SELECT gm.id
+            FROM {{ box.group_member }} AS gm
+            WHERE gm.group_id = g.group_id
+            ORDER BY gm.id
+            LIMIT 1
+        ) AS head ON true
+        LEFT JOIN {{ box.message }} AS m ON m.id = head.id
+        WHERE NOT EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.group_id = g.group_id)
+    ),
+    now_ready AS (
+        INSERT INTO {{ box.ready }} (lane, ticket, topic, group_id)
+        SELECT f.lane, nextval({{ box._ids | literal }}), f.topic, f.group_id
+        FROM (
+            SELECT free.lane, free.topic, free.group_id
+            FROM free
+            WHERE free.id IS NOT NULL AND (free.due_at IS NULL OR free.due_at <= now_at)
+            ORDER BY free.id
+        ) AS f
+    ),
+    later AS (
+        INSERT INTO {{ box.scheduled }} (due_at, no, lane, topic, group_id)
+        SELECT free.due_at, nextval({{ box._ids | literal }}), free.lane, free.topic, free.group_id
+        FROM free
+        WHERE free.due_at > now_at
+    )
+    SELECT array_agg(free.group_id) INTO empty
+    FROM free
+    WHERE free.id IS NULL;
+
+    IF empty IS NULL THEN
+        RETURN;
+    END IF;
+
+    -- Nobody can be adding a member under this lock without putting out a ticket; what was added before it shows now.
+    locked := ARRAY(
+        SELECT g.group_id
+        FROM {{ box.group }} AS g
+        WHERE g.group_id = ANY (empty)
+        ORDER BY g.group_id
+        FOR UPDATE SKIP LOCKED
+    );
+    WITH gone AS (
+        DELETE FROM {{ box.group }} AS g
+        WHERE g.group_id = ANY (locked)
+            AND NOT EXISTS (SELECT FROM {{ box.group_member }} AS gm WHERE gm.group_id = g.group_id)
+        RETURNING g.group_id
+    )
+    SELECT array_agg(gone.group_id) INTO ended FROM gone;
+
+    PERFORM {{ box._probe }}(ARRAY(
+        SELECT g.group_id
+        FROM {{ box.group }} AS g
+        WHERE g.group_id = ANY (empty)
+            AND g.group_id <> ALL (coalesce(ended, '{}'))
+    ));
+END;
+$$;

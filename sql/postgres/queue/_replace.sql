@@ -1,0 +1,53 @@
+CREATE OR REPLACE FUNCTION {{ box._replace }}(keys text[], newest bigint[])
+RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+    -- Removes the older waiting messages of these collapse keys, and enters the newest of each. What is claimed or
+    -- settled stays, and so does what another transaction is just claiming or collapsing: nobody waits.
+    -- keys: without repeats, in any order
+    -- newest: the message of each key that stays
+    -- returns: text[]; the keys of which something was removed
+    -- errors: none
+    -- locks: message
+    -- role: internal
+DECLARE
+    older bigint[];
+    removed bigint[];
+    replaced text[];
+BEGIN
+    WITH gone AS (
+        DELETE FROM {{ box.collapse }} AS c
+        WHERE c.ctid = ANY (ARRAY(
+            SELECT o.ctid
+            FROM unnest(keys, newest) AS k (collapse_key, id)
+            INNER JOIN {{ box.collapse }} AS o ON o.collapse_key = k.collapse_key AND o.id < k.id
+            FOR UPDATE OF o SKIP LOCKED
+        ))
+        RETURNING c.id
+    )
+    SELECT array_agg(gone.id) INTO older FROM gone;
+
+    INSERT INTO {{ box.collapse }} (collapse_key, id)
+    SELECT k.collapse_key, k.id FROM unnest(keys, newest) AS k (collapse_key, id);
+    IF older IS NULL THEN
+        RETURN '{}';
+    END IF;
+
+    -- One that is just being renewed is newer than it looks.
+    older := ARRAY(
+        SELECT m.id
+        FROM {{ box.message }} AS m
+        WHERE m.id = ANY (older)
+        FOR UPDATE SKIP LOCKED
+    );
+    removed := {{ box._withdraw }}(older);
+    WITH gone AS (
+        DELETE FROM {{ box.message }} AS m
+        WHERE m.id = ANY (removed)
+        RETURNING m.collapse_key
+    )
+    SELECT array_agg(DISTINCT gone.collapse_key) INTO replaced FROM gone;
+    RETURN coalesce(replaced, '{}');
+END;
+$$;

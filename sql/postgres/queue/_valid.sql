@@ -1,0 +1,41 @@
+CREATE OR REPLACE FUNCTION {{ box._valid }}(
+    topic text,
+    payload text,
+{% if kind == "inbox" %}
+    source text,
+    message_id text,
+{% else %}
+    correlation_id text,
+    dedup_key text,
+{% endif %}
+    due_at timestamptz,
+    group_id text,
+    priority integer,
+    collapse_key text,
+    expires_at timestamptz,
+    headers jsonb,
+    created_at timestamptz
+)
+RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    -- Whether a message may be enqueued: a yes or no that the planner inlines. _explain tells which rule was broken.
+    -- returns: boolean; null counts as no
+    -- errors: none
+    -- locks: none
+    -- role: internal
+    SELECT topic <> '' AND length(topic) <= 255 AND payload IS NOT NULL
+{% if kind == "inbox" %}
+        AND source <> '' AND length(source) <= 255 AND message_id <> '' AND length(message_id) <= 255
+{% else %}
+        AND (correlation_id IS NULL OR length(correlation_id) <= 255)
+        AND (dedup_key IS NULL OR (dedup_key <> '' AND length(dedup_key) <= 255))
+{% endif %}
+        AND (due_at IS NULL OR isfinite(due_at))
+        AND (group_id IS NULL OR (group_id <> '' AND length(group_id) <= 255))
+        AND priority BETWEEN -32768 AND 32767
+        AND (collapse_key IS NULL OR (collapse_key <> '' AND length(collapse_key) <= 255))
+        AND (expires_at IS NULL OR isfinite(expires_at))
+        AND (headers IS NULL OR jsonb_typeof(headers) = 'object')
+        AND (created_at IS NULL OR isfinite(created_at));
+$$;

@@ -1,0 +1,50 @@
+CREATE OR REPLACE FUNCTION {{ box.ack }}(owner_token uuid, ids bigint[])
+RETURNS TABLE (affected integer)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+    -- Marks messages done. Only those that this owner holds; all others, and repeated ids, are passed over.
+    -- owner_token: not the nil uuid
+    -- ids: not null
+    -- returns: affected
+    -- errors: PB001
+    -- locks: group, lease
+    -- role: worker
+DECLARE
+    now_at timestamptz;
+    groups text[];
+    moved integer;
+BEGIN
+    IF (owner_token <> '00000000-0000-0000-0000-000000000000' AND ids IS NOT NULL) IS NOT TRUE THEN
+        PERFORM {{ db._check_settling }}(owner_token, ids);
+    END IF;
+    IF EXISTS (SELECT FROM {{ box.group }}) THEN
+        groups := {{ box._lock_groups }}(owner_token, ids);
+    END IF;
+    now_at := {{ db._now }}();
+
+    WITH gone AS (
+        DELETE FROM {{ box.lease }} AS l
+        WHERE l.id = ANY (ids) AND l.owner_token = $1
+        RETURNING l.id, l.topic
+    ),
+    finished AS (
+        INSERT INTO {{ box.done }} (id, processed_at, processed_by)
+        SELECT gone.id, now_at, $1 FROM gone
+    ),
+    counted AS (
+        INSERT INTO {{ box.tally }} (no, topic, done)
+        SELECT nextval({{ box._ids | literal }}), t.topic, t.done
+        FROM (SELECT gone.topic, count(*) AS done FROM gone GROUP BY gone.topic) AS t
+    )
+    SELECT count(*) INTO moved FROM gone;
+
+    IF groups <> '{}' THEN
+        PERFORM {{ box._regroup }}(groups);
+    END IF;
+    RETURN QUERY SELECT moved;
+END;
+$$;

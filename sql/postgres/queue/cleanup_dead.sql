@@ -1,0 +1,37 @@
+CREATE OR REPLACE FUNCTION {{ box.cleanup_dead }}(retention_seconds numeric, batch_size integer DEFAULT 1000)
+RETURNS TABLE (affected integer)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+    -- Deletes up to batch_size dead or expired messages that died longer ago than the retention, oldest first.
+    -- retention_seconds: from 0 to 1000000000
+    -- batch_size: from 1 to 10000
+    -- returns: affected
+    -- errors: PB001
+    -- locks: message
+    -- role: operator
+DECLARE
+    now_at timestamptz := {{ db._now }}();
+    gone_ids bigint[];
+BEGIN
+    PERFORM {{ db._check_cleanup }}(retention_seconds, batch_size);
+    WITH gone AS (
+        DELETE FROM {{ box.dead }} AS d
+        WHERE d.ctid = ANY (ARRAY(
+            SELECT c.ctid
+            FROM {{ box.dead }} AS c
+            WHERE c.died_at <= now_at - make_interval(secs => retention_seconds::double precision)
+            ORDER BY c.died_at
+            LIMIT batch_size
+            FOR UPDATE SKIP LOCKED
+        ))
+        RETURNING d.id
+    )
+    SELECT array_agg(gone.id) INTO gone_ids FROM gone;
+    DELETE FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids);
+    RETURN QUERY SELECT coalesce(cardinality(gone_ids), 0);
+END;
+$$;

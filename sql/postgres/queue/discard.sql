@@ -1,0 +1,29 @@
+CREATE OR REPLACE FUNCTION {{ box.discard }}(ids bigint[])
+RETURNS TABLE (affected integer)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+    -- Deletes the dead and expired among these messages; all others are passed over.
+    -- ids: not null
+    -- returns: affected
+    -- errors: PB001
+    -- locks: message
+    -- role: operator
+DECLARE
+    gone_ids bigint[];
+BEGIN
+    IF ids IS NULL THEN
+        PERFORM {{ db._reject }}('ids', 'must not be null');
+    END IF;
+    PERFORM FROM {{ box.dead }} AS d WHERE d.id = ANY (ids) ORDER BY d.id FOR UPDATE;
+    WITH gone AS (
+        DELETE FROM {{ box.dead }} AS d WHERE d.id = ANY (ids) RETURNING d.id
+    )
+    SELECT array_agg(gone.id) INTO gone_ids FROM gone;
+    DELETE FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids);
+    RETURN QUERY SELECT coalesce(cardinality(gone_ids), 0);
+END;
+$$;

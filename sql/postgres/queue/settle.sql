@@ -1,0 +1,133 @@
+CREATE OR REPLACE FUNCTION {{ box.settle }}(
+    owner_token uuid,
+    outcomes jsonb,
+    claim_batch integer DEFAULT 0,
+    lease_seconds integer DEFAULT 30,
+    topics text[] DEFAULT NULL
+)
+RETURNS TABLE (
+    id bigint,
+{% if kind == "inbox" %}
+    message_id text,
+    source text,
+    topic text,
+    payload text,
+    hash bytea,
+{% else %}
+    message_id uuid,
+    topic text,
+    payload text,
+    correlation_id text,
+{% endif %}
+    group_id text,
+    priority smallint,
+    headers jsonb,
+    attempt integer,
+{% if kind == "inbox" %}
+    first_seen_at timestamptz,
+    last_seen_at timestamptz,
+{% else %}
+    created_at timestamptz,
+{% endif %}
+    due_at timestamptz,
+    expires_at timestamptz,
+    last_error text,
+    locked_until timestamptz
+)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+    -- Settles a batch, each message its own way, and claims the next: a busy worker's one round trip a batch.
+    -- All or nothing. The first record of an id counts; messages that this owner does not hold are passed over.
+    -- owner_token: not the nil uuid
+    -- outcomes: a JSON array of objects with id, result (ack, abandon, release or fail), error (needed to fail) and delay_seconds
+    -- claim_batch: from 0 to 10000
+    -- lease_seconds: from 1 to 86400
+    -- topics: of the next claim; null for all
+{% if kind == "inbox" %}
+    -- returns: id, message_id, source, topic, payload, hash, group_id, priority, headers, attempt, first_seen_at, last_seen_at, due_at, expires_at, last_error, locked_until
+{% else %}
+    -- returns: id, message_id, topic, payload, correlation_id, group_id, priority, headers, attempt, created_at, due_at, expires_at, last_error, locked_until
+{% endif %}
+    -- errors: PB001, PB003
+    -- locks: group, lease, message
+    -- role: worker
+DECLARE
+    good boolean;
+    acked bigint[];
+    others bigint[];
+    part record;
+BEGIN
+    IF (owner_token <> '00000000-0000-0000-0000-000000000000'
+        AND lease_seconds BETWEEN 1 AND 86400 AND claim_batch BETWEEN 0 AND 10000) IS NOT TRUE
+    THEN
+        IF claim_batch IS NULL OR claim_batch NOT BETWEEN 0 AND 10000 THEN
+            PERFORM {{ db._reject }}('claim_batch', 'must be from 0 to 10000');
+        END IF;
+        PERFORM {{ db._check_owner }}(owner_token, lease_seconds, 1);
+    END IF;
+    IF outcomes IS NULL OR jsonb_typeof(outcomes) <> 'array' THEN
+        PERFORM {{ db._reject }}('outcomes', 'must be a JSON array');
+    END IF;
+
+    BEGIN
+        SELECT
+            bool_and(coalesce(
+                o.id IS NOT NULL
+                AND o.result IN ('ack', 'abandon', 'release', 'fail')
+                AND (o.delay_seconds IS NULL OR (o.delay_seconds > 0 AND o.delay_seconds <= 1000000000))
+                AND (o.result <> 'fail' OR o.error IS NOT NULL),
+                false)),
+            array_agg(o.id) FILTER (WHERE o.result = 'ack'),
+            array_agg(o.id) FILTER (WHERE o.result <> 'ack')
+        INTO good, acked, others
+        FROM jsonb_to_recordset(outcomes) AS o (id bigint, result text, error text, delay_seconds numeric);
+    EXCEPTION
+        WHEN data_exception THEN
+            good := false;
+    END;
+    IF NOT good THEN
+        PERFORM {{ db._reject }}('outcomes', 'every record needs an id and a result of ack, abandon, release or fail; '
+            || 'a fail needs an error; delay_seconds must be above 0 and at most 1000000000');
+    END IF;
+
+    IF others IS NULL THEN
+        IF acked IS NOT NULL THEN
+            PERFORM {{ box.ack }}(owner_token, acked);
+        END IF;
+    ELSE
+        -- Everything is locked in its order first; the parts below then find it so.
+        PERFORM {{ box._lock_groups }}(owner_token, acked || others);
+        PERFORM FROM {{ box.lease }} AS l
+        WHERE l.id = ANY (acked || others) AND l.owner_token = $1
+        ORDER BY l.id
+        FOR UPDATE;
+        FOR part IN
+            SELECT f.result, f.error, f.delay_seconds, array_agg(f.id) AS ids
+            FROM (
+                SELECT DISTINCT ON (o.id) o.id, o.result, o.error, o.delay_seconds
+                FROM ROWS FROM (
+                    jsonb_to_recordset(outcomes) AS (id bigint, result text, error text, delay_seconds numeric)
+                ) WITH ORDINALITY AS o (id, result, error, delay_seconds, ordinal)
+                ORDER BY o.id, o.ordinal
+            ) AS f
+            GROUP BY f.result, f.error, f.delay_seconds
+            ORDER BY f.result, f.error, f.delay_seconds
+        LOOP
+            CASE part.result
+                WHEN 'ack' THEN PERFORM {{ box.ack }}(owner_token, part.ids);
+                WHEN 'abandon' THEN PERFORM {{ box.abandon }}(owner_token, part.ids, part.error, part.delay_seconds);
+                WHEN 'release' THEN PERFORM {{ box.release }}(owner_token, part.ids);
+                WHEN 'fail' THEN PERFORM {{ box.fail }}(owner_token, part.ids, part.error);
+            END CASE;
+        END LOOP;
+    END IF;
+
+    IF claim_batch > 0 THEN
+        RETURN QUERY SELECT c.* FROM {{ box.claim }}(owner_token, lease_seconds, claim_batch, topics) AS c;
+    END IF;
+END;
+$$;

@@ -1,0 +1,6 @@
+-- Messages that a receiver checked but never enqueued; processing tells Seen from a hand-marked Processing.
+CREATE TABLE {{ box.seen }} (
+    id bigint NOT NULL,
+    processing boolean NOT NULL,
+    CONSTRAINT {{ key.pk_seen }} PRIMARY KEY (id)
+);

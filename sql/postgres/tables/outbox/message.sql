@@ -1,0 +1,22 @@
+-- What was sent. Written once; only a retry's bookkeeping (attempt, due_at, last_error) ever changes it.
+-- Where a message stands is told by the table its id is in: ready, scheduled, group_member, lease, done or dead.
+CREATE TABLE {{ box.message }} (
+    id bigint NOT NULL,
+    message_id uuid NOT NULL,
+    created_at timestamptz NOT NULL,
+    due_at timestamptz,
+    expires_at timestamptz,
+    attempt integer NOT NULL,
+    priority smallint NOT NULL,
+    topic text COLLATE "C" NOT NULL,
+    payload text NOT NULL,
+    correlation_id text COLLATE "C",
+    group_id text COLLATE "C",
+    dedup_key text COLLATE "C",
+    collapse_key text COLLATE "C",
+    headers jsonb,
+    last_error text,
+    CONSTRAINT {{ key.pk_message }} PRIMARY KEY (id),
+    CONSTRAINT {{ key.uq_message_message_id }} UNIQUE (message_id),
+    CONSTRAINT {{ key.ck_message_attempt }} CHECK (attempt >= 0)
+);

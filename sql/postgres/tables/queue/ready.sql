@@ -1,0 +1,26 @@
+-- The log of what may be claimed: inserted at the tail of a lane, deleted at its head, never updated.
+-- lane is the negated priority, so ascending order is claim order; lane 0 is the log that nearly everything is in.
+-- A row stands for one message (id) or for a whole FIFO group (group_id), which has one ticket however long it is.
+CREATE TABLE {{ box.ready }} (
+    lane integer NOT NULL,
+    ticket bigint NOT NULL,
+    id bigint,
+    expires_at timestamptz,
+    topic text COLLATE "C" NOT NULL,
+    group_id text COLLATE "C",
+    CONSTRAINT {{ key.pk_ready }} PRIMARY KEY (lane, ticket),
+    CONSTRAINT {{ key.ck_ready_one_of }} CHECK (num_nonnulls(id, group_id) = 1)
+);
+
+-- A claim limited to topics reads each topic's own order, however long the head of other topics is.
+CREATE INDEX {{ key.ix_ready_topic }} ON {{ box.ready }} (topic, lane, ticket);
+-- Where a message stands that came back with a new ticket; a fresh one is found by its id.
+CREATE INDEX {{ key.ix_ready_returned }} ON {{ box.ready }} (id) WHERE ticket <> id;
+
+-- The watermark: claims scan lane 0 from here, past the dead rows that a held snapshot keeps from being vacuumed.
+-- Sequences, because setval updates in place, outside transactions, and leaves no dead rows itself.
+CREATE SEQUENCE {{ box._low_ticket }} AS bigint MINVALUE 0 START 0;
+-- The pending tick: the last ticket and the time when it was taken, and the first xid not yet given out then.
+CREATE SEQUENCE {{ box._tick_ticket }} AS bigint MINVALUE 0 START 0;
+CREATE SEQUENCE {{ box._tick_time }} AS bigint MINVALUE 0 START 0;
+CREATE SEQUENCE {{ box._tick_xid }} AS bigint MINVALUE 0 START 0;

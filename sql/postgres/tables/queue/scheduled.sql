@@ -1,0 +1,15 @@
+-- What is not due yet, a message (id) or a group waiting for its head (group_id). no is the message's id, or a number of its own.
+CREATE TABLE {{ box.scheduled }} (
+    due_at timestamptz NOT NULL,
+    no bigint NOT NULL,
+    id bigint,
+    expires_at timestamptz,
+    lane integer NOT NULL,
+    topic text COLLATE "C" NOT NULL,
+    group_id text COLLATE "C",
+    CONSTRAINT {{ key.pk_scheduled }} PRIMARY KEY (due_at, no),
+    CONSTRAINT {{ key.ck_scheduled_one_of }} CHECK (num_nonnulls(id, group_id) = 1)
+);
+
+-- Nothing visible is due before this time (microseconds since 1970).
+CREATE SEQUENCE {{ box._low_due }} AS bigint MINVALUE 0 START 0;

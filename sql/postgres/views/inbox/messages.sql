@@ -1,0 +1,19 @@
+-- Every message of the box with where it stands, as one table with readable statuses.
+CREATE OR REPLACE VIEW {{ box.messages }} AS
+SELECT
+    m.id, m.message_id, m.source, m.topic, m.payload, m.hash, m.group_id, m.priority, m.collapse_key, m.headers,
+    CASE
+        WHEN n.id IS NOT NULL THEN 'Done'
+        WHEN d.expired THEN 'Expired'
+        WHEN d.id IS NOT NULL THEN 'Dead'
+        WHEN s.processing THEN 'Processing'
+        WHEN s.id IS NOT NULL THEN 'Seen'
+        ELSE 'Processing'
+    END AS status,
+    m.attempt, m.first_seen_at, m.last_seen_at, m.due_at, m.expires_at, m.last_error,
+    l.owner_token, l.locked_until, n.processed_at, n.processed_by, d.died_at
+FROM {{ box.message }} AS m
+LEFT JOIN {{ box.done }} AS n ON n.id = m.id
+LEFT JOIN {{ box.lease }} AS l ON l.id = m.id
+LEFT JOIN {{ box.dead }} AS d ON d.id = m.id
+LEFT JOIN {{ box.seen }} AS s ON s.id = m.id;
