@@ -14,6 +14,8 @@ AS $$
     -- role: producer
 DECLARE
     now_at timestamptz;
+    -- One draw of randomness a batch: time, version and chance from here, the last ten digits from the id.
+    stem CONSTANT text := left(replace({{ db._uuid }}()::text, '-', ''), 22);
     all_ids bigint[];
     all_message_ids uuid[];
     keyed {{ box.message }}[];
@@ -28,18 +30,21 @@ BEGIN
     BEGIN
         WITH record AS MATERIALIZED (
             SELECT
-                nextval({{ box._ids | literal }}) AS id,
-                coalesce(o.message_id, {{ db._uuid }}()) AS message_id,
+                o.id,
+                coalesce(o.message_id, (stem || lpad(to_hex(o.id & 1099511627775), 10, '0'))::uuid) AS message_id,
                 coalesce(o.created_at, now_at) AS created_at,
                 o.due_at, o.expires_at,
                 coalesce(o.priority, 0) AS priority,
                 o.topic, o.payload, o.correlation_id, o.group_id, o.dedup_key, o.collapse_key, o.headers,
                 num_nonnulls(o.message_id, o.group_id, o.dedup_key, o.collapse_key) > 0 AS is_keyed
-            FROM jsonb_to_recordset(messages) AS o (
-                topic text, payload text, correlation_id text, due_at timestamptz, message_id uuid, group_id text,
-                priority integer, dedup_key text, collapse_key text, expires_at timestamptz, headers jsonb,
-                created_at timestamptz
-            )
+            FROM (
+                SELECT nextval({{ box._ids | literal }}) AS id, r.*
+                FROM jsonb_to_recordset(messages) AS r (
+                    topic text, payload text, correlation_id text, due_at timestamptz, message_id uuid, group_id text,
+                    priority integer, dedup_key text, collapse_key text, expires_at timestamptz, headers jsonb,
+                    created_at timestamptz
+                )
+            ) AS o
             WHERE CASE
                 WHEN {{ box._valid }}(o.topic, o.payload, o.correlation_id, o.dedup_key, o.due_at, o.group_id,
                     coalesce(o.priority, 0), o.collapse_key, o.expires_at, o.headers, o.created_at)

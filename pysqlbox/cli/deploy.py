@@ -1,0 +1,146 @@
+"""The commands that deploy, compare and render."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import click
+
+from pysqlbox.deploy import migrate as deploy
+from pysqlbox.deploy.deployment import Plan
+from pysqlbox.deploy.names import DIALECTS, Box, Dialect, parse_box
+from pysqlbox.deploy.script import render_script
+from pysqlbox.drivers import Target, parse_url
+from pysqlbox.drivers.embedded import EmbeddedServer
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+class _BoxType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+    name = "name:kind"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Box:
+        try:
+            return value if isinstance(value, Box) else parse_box(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _url_option(command: Command) -> Command:
+    text = (
+        "postgresql://…, mssql://user:password@host:port/db?driver=… or an ODBC string."
+        " Without one: an embedded PostgreSQL in your data directory."
+    )
+    return click.option("--url", envvar="PYSQLBOX_URL", show_envvar=True, help=text)(command)
+
+
+def _schema_option(command: Command) -> Command:
+    return click.option(
+        "--schema", default="infra", show_default=True, help="The schema that holds everything."
+    )(command)
+
+
+def _box_option(command: Command) -> Command:
+    text = "A box besides outbox and inbox, e.g. orders:inbox; may be repeated. Later deployments keep it."
+    return click.option("--box", "boxes", multiple=True, type=_BoxType(), help=text)(command)
+
+
+def _roles_option(command: Command) -> Command:
+    return click.option("--roles", is_flag=True, help="Also create the roles producer, worker and operator.")(
+        command
+    )
+
+
+@click.command()
+@_url_option
+@_schema_option
+@_box_option
+@_roles_option
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+def migrate(url: str | None, schema: str, boxes: tuple[Box, ...], roles: bool, dry_run: bool) -> None:
+    """Deploy the schema, or bring it up to date. Running it again changes nothing."""
+    with _target(url) as target:
+        plan = deploy.migrate(target, schema=schema, boxes=boxes, roles=roles, dry_run=dry_run)
+    _warn(plan)
+    if not plan.changes:
+        click.echo(f"schema {schema!r} is up to date at version {plan.version}; nothing to do")
+        return
+    for line in _lines(plan, done=not dry_run):
+        click.echo(line)
+    verb = "would be" if dry_run else "is now"
+    click.echo(f"schema {schema!r} {verb} at version {plan.target}")
+
+
+@click.command()
+@_url_option
+@_schema_option
+def status(url: str | None, schema: str) -> None:
+    """Show versions, drift and pending work; change nothing."""
+    with _target(url) as target:
+        plan = deploy.status(target, schema=schema)
+    shown = "not deployed" if plan.version == 0 else f"version {plan.version}"
+    click.echo(f"schema {schema!r}: {shown}; this release has version {plan.target}")
+    _warn(plan)
+    if plan.version == 0:
+        click.echo("pending: everything; run pysqlbox migrate")
+        return
+    for identity in plan.drifted:
+        click.echo(f"drift: {identity} was changed by hand")
+    for line in _lines(plan, done=False):
+        click.echo(f"pending: {line}")
+    if not plan.changes:
+        click.echo("nothing is pending")
+
+
+@click.command()
+@click.option("--dialect", required=True, type=click.Choice(DIALECTS), help="Whom the script is for.")
+@_schema_option
+@_box_option
+@_roles_option
+def render(dialect: Dialect, schema: str, boxes: tuple[Box, ...], roles: bool) -> None:
+    """Print the whole deployment as one idempotent script for psql or sqlcmd."""
+    click.echo(render_script(dialect, schema=schema, boxes=boxes, roles=roles), nl=False)
+
+
+@contextlib.contextmanager
+def _target(url: str | None) -> Iterator[Target]:
+    """The database the URL names, or the embedded one while it is needed."""
+    if url is not None:
+        yield parse_url(url)
+        return
+    with EmbeddedServer() as server:
+        yield parse_url(server.url)
+
+
+def _warn(plan: Plan) -> None:
+    for identity in plan.edited:
+        click.echo(
+            f"warning: {identity} was edited after it was applied; released tables change by a migration",
+            err=True,
+        )
+
+
+def _lines(plan: Plan, *, done: bool) -> Iterator[str]:
+    create, apply, drop = ("created", "applied", "dropped") if done else ("create", "apply", "drop")
+    if plan.schema:
+        yield f"{create} the schema"
+    if plan.boxes:
+        yield f"{'added' if done else 'add'} {_count(plan.boxes, 'box', 'boxes')}: {', '.join(plan.boxes)}"
+    if plan.tables:
+        yield f"{apply} {_count(plan.tables, 'table file', 'table files')}"
+    if plan.routines:
+        yield f"{create} {_routines(plan.routines)}"
+    if plan.dropped:
+        yield f"{drop} {_routines(plan.dropped)}"
+
+
+def _count(items: list[str], one: str, many: str) -> str:
+    return f"{len(items)} {one if len(items) == 1 else many}"
+
+
+def _routines(items: list[str]) -> str:
+    """Their number, and their names as long as they are few."""
+    names = f": {', '.join(items)}" if len(items) <= 5 else ""
+    return _count(items, "routine or view", "routines and views") + names

@@ -1,0 +1,1 @@
+"""Rendering and deployment of the SQL under ``sql/`` and ``migrations/``."""

@@ -1,0 +1,179 @@
+"""One deployment of one schema: what is there, what the release has, and the steps between."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pysqlbox.deploy.names import Box, merge_boxes
+from pysqlbox.deploy.paths import migrations_root
+from pysqlbox.deploy.render import Renderer, Unit
+from pysqlbox.deploy.store import NotReplaceable, Record, Store
+from pysqlbox.errors import SchemaMismatch
+
+_MIGRATION = re.compile(r"(\d{4})\..+\.py")
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a deployment would do, or has done."""
+
+    version: int
+    target: int
+    schema: bool = False
+    boxes: list[str] = field(default_factory=list)
+    tables: list[str] = field(default_factory=list)
+    routines: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    #: Routines whose definition in the database is not what was deployed, among them such as are gone.
+    drifted: list[str] = field(default_factory=list)
+    #: Table files whose text is not what was deployed: released ones must not be edited.
+    edited: list[str] = field(default_factory=list)
+
+    @property
+    def changes(self) -> bool:
+        """Whether there is anything to do."""
+        return (
+            bool(self.schema or self.boxes or self.tables or self.routines or self.dropped)
+            or self.version < self.target
+        )
+
+
+class Deployment:
+    """Brings a schema to what the release has, inside the store's transaction."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        boxes: Iterable[Box] = (),
+        roles: bool = False,
+        root: Path | None = None,
+        migrations: Path | None = None,
+        test_clock: bool = False,
+    ) -> None:
+        """Read the state; call it with the lock held, unless nothing will be changed."""
+        self.store = store
+        self.target = latest_version(migrations or migrations_root())
+        self._deployed = store.has_state()
+        version = store.version() if self._deployed else 0
+        if version > self.target:
+            raise SchemaMismatch(
+                f"schema {store.schema!r} has version {version}, newer than this release knows"
+                f" ({self.target}): deploy with the newer release"
+            )
+        known = store.boxes() if self._deployed else []
+        self.boxes = merge_boxes(known, boxes)
+        self._records = {record.id: record for record in store.records()} if self._deployed else {}
+        roles = roles or any(name.startswith("roles/") for name in self._records)
+        renderer = Renderer(
+            store.dialect, schema=store.schema, boxes=self.boxes, root=root, test_clock=test_clock
+        )
+        units = list(renderer.units(roles=roles))
+        renderer.check_names()
+        self._tables = [unit for unit in units if unit.kind == "versioned" and unit.version <= self.target]
+        self._routines = [unit for unit in units if unit.kind == "repeatable"]
+        self._positions = {unit.id: position for position, unit in enumerate(units)}
+        self._cleared = False
+        self.plan = Plan(version, self.target, schema=not store.schema_exists())
+        self.plan.boxes = [str(box) for box in self.boxes if box not in known]
+        self._fill_plan()
+
+    def _fill_plan(self) -> None:
+        plan = self.plan
+        objects = self.store.objects() if self._deployed else {}
+        plan.tables = [unit.id for unit in self._pending_tables()]
+        plan.edited = [
+            unit.id for unit in self._tables if self._text_changed(unit) and unit.id in self._records
+        ]
+        plan.drifted = [
+            record.id
+            for record in self._records.values()
+            if record.catalog_hash is not None
+            and objects.get(record.object_name or "") != record.catalog_hash
+        ]
+        drifted = set(plan.drifted)
+        changed = [unit for unit in self._routines if self._text_changed(unit) or unit.id in drifted]
+        if plan.tables:
+            changed = self._routines
+        elif changed:  # roles grant on what is there, so they follow every change
+            changed = [unit for unit in self._routines if unit in changed or unit.folder == "roles"]
+        plan.routines = [unit.id for unit in changed]
+        shipped = {unit.id for unit in (*self._tables, *self._routines)}
+        plan.dropped = [
+            record.id
+            for record in self._records.values()
+            if record.id not in shipped and _is_routine(record.id)
+        ]
+
+    def apply_tables(self, version: int | None = None) -> None:
+        """Create or change tables up to a version, for every box that lacks them."""
+        limit = self.target if version is None else version
+        if self.plan.schema and not self.store.schema_exists():
+            self.store.create_schema()
+        pending = [unit for unit in self._pending_tables() if unit.version <= limit]
+        if any(unit.version > 1 for unit in pending) and not self._cleared:
+            self.store.clear_for_tables(self._object_names())
+            self._cleared = True
+        for unit in pending:
+            self.store.run(unit)
+        if pending:
+            records = [self._record(unit, None) for unit in pending]
+            self.store.save(records)
+            self._records |= {record.id: record for record in records}
+        self.store.add_boxes(self.boxes)
+        for each in range(1, limit + 1):
+            self.store.add_version(each)
+
+    def apply_routines(self) -> None:
+        """Create every routine and view anew that has to be, and drop those no longer shipped."""
+        if not self.plan.routines and not self.plan.dropped:
+            return
+        wanted = set(self.plan.routines)
+        gone = [self._records[name] for name in self.plan.dropped]
+        kept = {unit.object_name for unit in self._routines}
+        stale = [
+            record.object_name for record in gone if record.object_name and record.object_name not in kept
+        ]
+        changed = [unit for unit in self._routines if unit.id in wanted]
+        try:
+            self.store.create(changed, stale)
+        except NotReplaceable:
+            self.store.clear(self._object_names())
+            changed = self._routines
+            self.store.create(changed, [])
+        objects = self.store.objects()
+        self.store.forget(record.id for record in gone)
+        self.store.save(self._record(unit, objects.get(unit.object_name)) for unit in changed)
+
+    def _pending_tables(self) -> list[Unit]:
+        return [unit for unit in self._tables if unit.id not in self._records]
+
+    def _object_names(self) -> list[str]:
+        """The objects of every deployed routine and view, in the order of their creation."""
+        return [record.object_name for record in self._records.values() if record.object_name]
+
+    def _text_changed(self, unit: Unit) -> bool:
+        record = self._records.get(unit.id)
+        return record is None or record.text_hash != unit.hash
+
+    def _record(self, unit: Unit, catalog_hash: bytes | None) -> Record:
+        name = unit.object_name if has_object(unit) else None
+        return Record(unit.id, self._positions[unit.id], name, unit.hash, catalog_hash if name else None)
+
+
+def has_object(unit: Unit) -> bool:
+    """Whether a unit creates a routine or view of its name: tables and roles do not."""
+    return unit.kind == "repeatable" and unit.folder != "roles"
+
+
+def latest_version(migrations: Path) -> int:
+    """The highest version among the migrations."""
+    found = [int(match[1]) for path in migrations.iterdir() if (match := _MIGRATION.fullmatch(path.name))]
+    return max(found, default=0)
+
+
+def _is_routine(identity: str) -> bool:
+    return not identity.startswith("tables/")

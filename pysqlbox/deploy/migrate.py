@@ -1,0 +1,94 @@
+"""``migrate`` and ``status``: a deployment from its connection to its report."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pysqlbox.deploy.deployment import Deployment, Plan
+from pysqlbox.deploy.names import Box, check_schema_name
+from pysqlbox.deploy.paths import migrations_root
+from pysqlbox.deploy.steps import current, open_store
+from pysqlbox.deploy.store import Store
+from pysqlbox.drivers import Target, driver_for, parse_url
+
+
+def migrate(
+    url: str | Target,
+    *,
+    schema: str = "infra",
+    boxes: Iterable[Box] = (),
+    roles: bool = False,
+    dry_run: bool = False,
+    root: Path | None = None,
+    migrations: Path | None = None,
+    test_clock: bool = False,
+) -> Plan:
+    """Deploy a schema, or bring a deployed one up to date, in one transaction; answer what was done.
+
+    ``boxes`` are added to the default ones and to those deployed earlier. ``root`` and ``migrations`` take
+    the place of the release's own ``sql/`` and ``migrations/``.
+    """
+    directory = migrations or migrations_root()
+    with _transaction(url, schema) as store:
+        if not dry_run:
+            store.lock()
+        deployment = Deployment(
+            store, boxes=boxes, roles=roles, root=root, migrations=directory, test_clock=test_clock
+        )
+        if not dry_run and deployment.plan.changes:
+            _run(deployment, directory)
+        return deployment.plan
+
+
+def status(
+    url: str | Target,
+    *,
+    schema: str = "infra",
+    root: Path | None = None,
+    migrations: Path | None = None,
+    test_clock: bool = False,
+) -> Plan:
+    """Compare a schema with the release, without a lock and without changing anything."""
+    return migrate(url, schema=schema, dry_run=True, root=root, migrations=migrations, test_clock=test_clock)
+
+
+def _run(deployment: Deployment, directory: Path) -> None:
+    """Let yoyo apply the pending migrations; then whatever boxes added later lack, and the routines."""
+    from yoyo import read_migrations
+
+    from pysqlbox.deploy.backends import joined_backend
+
+    if deployment.plan.schema:
+        deployment.store.create_schema()
+    token = current.set(deployment)
+    try:
+        backend = joined_backend(deployment.store)
+        pending = backend.to_apply(read_migrations(glob.escape(str(directory))))
+        for migration in pending:
+            migration.load()  # a broken one ends the deployment, where yoyo would pass over it
+        backend.apply_migrations_only(pending)
+        deployment.apply_tables()
+        deployment.apply_routines()
+    finally:
+        current.reset(token)
+
+
+@contextlib.contextmanager
+def _transaction(url: str | Target, schema: str) -> Iterator[Store]:
+    """A store on a connection of its own: committed at the end, rolled back on any error."""
+    target = parse_url(url) if isinstance(url, str) else url
+    check_schema_name(target.dialect, schema)
+    driver = driver_for(target.dialect)
+    connection = driver.connect(target)
+    try:
+        store = open_store(connection, schema)
+        store.begin()
+        yield store
+        connection.commit()
+    except driver.database_error() as error:
+        raise driver.map_error(error, target) from error
+    finally:
+        connection.close()  # without a commit this rolls back

@@ -1,0 +1,392 @@
+"""Templates to SQL: one file, or every unit of a deployment in its order.
+
+A template is ``sql/<dialect>/<folder>/<name>.sql``. Its folder decides whether it is rendered once per
+schema or once per box; its name decides the name of the routine it creates.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import jinja2
+
+from pysqlbox.deploy.names import (
+    DEFAULT_BOXES,
+    IDENTIFIER_LIMIT,
+    Box,
+    Dialect,
+    check_schema_name,
+    quote_identifier,
+    quote_literal,
+)
+from pysqlbox.deploy.paths import sql_root
+from pysqlbox.errors import InvalidArgument
+
+UnitKind = Literal["versioned", "repeatable"]
+Scope = Literal["schema", "queue", "outbox", "inbox"]
+
+#: Every folder in deployment order, and what it is rendered for.
+FOLDERS: dict[str, Scope] = {
+    "tables/schema": "schema",
+    "tables/queue": "queue",
+    "tables/outbox": "outbox",
+    "tables/inbox": "inbox",
+    "tables/joins": "schema",
+    "tables/ledger": "schema",
+    "internal": "schema",
+    "views/schema": "schema",
+    "views/queue": "queue",
+    "views/outbox": "outbox",
+    "views/inbox": "inbox",
+    "queue": "queue",
+    "outbox": "outbox",
+    "inbox": "inbox",
+    "joins": "schema",
+    "ledger": "schema",
+    "admin": "schema",
+    "roles": "schema",
+}
+
+#: What a schema-level routine's name begins with, by folder.
+_PREFIXES = {"joins": "join_", "ledger": "ledger_", "internal": "_"}
+
+_GO = re.compile(r"^[ \t]*GO[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_AFTER = re.compile(r"--\s*after:\s*(?P<names>.+?)\s*$")
+_VERSION = re.compile(r"(?P<version>\d{4})_")
+_TAG_OPEN = re.compile(r"\{[{%#]")
+_TAG_CLOSE = {"{{": "}}", "{%": "%}", "{#": "#}"}
+_MARK = "\ufdd0"  # a Unicode non-character: never part of a template
+
+
+class _Plain(str):
+    """A name that must pass through a quoting filter before it reaches the output."""
+
+
+class _Names:
+    """``db.x``, ``box.x``, ``key.x``: quoted names, each remembered."""
+
+    def __init__(self, dialect: Dialect, schema: str | None, pattern: str, seen: set[str]) -> None:
+        self._dialect: Dialect = dialect
+        self._schema = schema
+        self._pattern = pattern
+        self._seen = seen
+
+    def __getattr__(self, attribute: str) -> str:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        name = self._full(attribute)
+        if len(name) > IDENTIFIER_LIMIT[self._dialect]:
+            raise InvalidArgument(
+                f"identifier {name!r}: longer than {IDENTIFIER_LIMIT[self._dialect]} characters"
+            )
+        self._seen.add(name)
+        quoted = quote_identifier(self._dialect, name)
+        if self._schema is None:
+            return quoted
+        return f"{quote_identifier(self._dialect, self._schema)}.{quoted}"
+
+    def _full(self, attribute: str) -> str:
+        return object_name(attribute, self._pattern)
+
+
+class _Keys(_Names):
+    """Constraint and index names: the box goes after the first word."""
+
+    def _full(self, attribute: str) -> str:
+        first, _, rest = attribute.partition("_")
+        return f"{first}_{self._pattern}{rest}"
+
+
+class _NoBox:
+    """Stands for ``box`` in a schema-level template, where there is none."""
+
+    def __getattr__(self, attribute: str) -> str:
+        raise jinja2.UndefinedError(
+            f"box.{attribute}: this folder is rendered once per schema, without a box"
+        )
+
+
+def object_name(name: str, prefix: str) -> str:
+    """Put the prefix before a name, behind the underscore of an internal one."""
+    return f"_{prefix}{name[1:]}" if name.startswith("_") else f"{prefix}{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One rendered file of a deployment."""
+
+    id: str
+    folder: str
+    path: str
+    box: Box | None
+    kind: UnitKind
+    version: int
+    object_name: str
+    text: str
+    batches: tuple[str, ...]
+
+    @property
+    def hash(self) -> str:
+        """SHA-256 of the rendered text, as hex."""
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+class Renderer:
+    """Renders the templates of one dialect for one schema and its boxes."""
+
+    def __init__(
+        self,
+        dialect: Dialect,
+        *,
+        schema: str = "infra",
+        boxes: Sequence[Box] = DEFAULT_BOXES,
+        root: Path | None = None,
+        preserve_lines: bool = False,
+        test_clock: bool = False,
+    ) -> None:
+        self.dialect: Dialect = dialect
+        self.schema = check_schema_name(dialect, schema)
+        self.boxes = tuple(boxes)
+        self.root = (root or sql_root()) / dialect
+        self.preserve_lines = preserve_lines
+        self.test_clock = test_clock
+        self._templates: dict[str, jinja2.Template] = {}
+        self._seen: dict[Box | None, set[str]] = {}
+
+    @cached_property
+    def _environment(self) -> jinja2.Environment:
+        environment = jinja2.Environment(
+            undefined=jinja2.StrictUndefined,
+            autoescape=False,  # SQL, not HTML: names go through ident and literal
+            keep_trailing_newline=True,
+            trim_blocks=not self.preserve_lines,
+            lstrip_blocks=not self.preserve_lines,
+            finalize=_refuse_plain,
+        )
+        environment.filters["ident"] = lambda name: quote_identifier(self.dialect, str(name))
+        environment.filters["literal"] = lambda text: quote_literal(self.dialect, str(text))
+        return environment
+
+    def template_text(self, path: str) -> str:
+        """The template as it stands on disk."""
+        return (self.root / path).read_text(encoding="utf-8")
+
+    def render(self, path: str, box: Box | None = None) -> str:
+        """Render one file; per-box folders need the box."""
+        template = self._templates.get(path)
+        if template is None:
+            source = self.template_text(path)
+            template = self._environment.from_string(_mark_lines(source) if self.preserve_lines else source)
+            self._templates[path] = template
+        seen = self._seen.setdefault(box, set())
+        db_seen = self._seen.setdefault(None, set())
+        prefix = f"{box.name}_" if box else ""
+        try:
+            text = template.render(
+                db=_Names(self.dialect, self.schema, "", db_seen if box is None else set()),
+                box=_Names(self.dialect, self.schema, prefix, seen) if box else _NoBox(),
+                key=_Keys(self.dialect, None, prefix, seen),
+                schema=_Plain(self.schema),
+                box_name=_Plain(box.name) if box else jinja2.StrictUndefined(name="box_name"),
+                kind=box.kind if box else jinja2.StrictUndefined(name="kind"),
+                boxes=[{"name": _Plain(each.name), "kind": each.kind} for each in self.boxes],
+                test_clock=self.test_clock,
+            )
+        except (jinja2.TemplateError, TypeError) as error:
+            raise InvalidArgument(f"{self.dialect}/{path}: {error}") from error
+        return _place_lines(text) if self.preserve_lines else text
+
+    def paths(self, folder: str) -> list[str]:
+        """The folder's files in deployment order: by name, moved behind what ``-- after:`` names."""
+        names = sorted(file.stem for file in (self.root / folder).glob("*.sql"))
+        after = {name: _read_after(self.template_text(f"{folder}/{name}.sql")) for name in names}
+        ordered: list[str] = []
+        open_names: list[str] = []
+
+        def place(name: str) -> None:
+            if name in ordered:
+                return
+            if name in open_names:
+                raise InvalidArgument(f"{self.dialect}/{folder}/{name}.sql: '-- after:' goes in a circle")
+            if name not in after:
+                raise InvalidArgument(
+                    f"{self.dialect}/{folder}/{open_names[-1]}.sql: '-- after: {name}' names no file"
+                )
+            open_names.append(name)
+            for earlier in after[name]:
+                place(earlier)
+            open_names.pop()
+            ordered.append(name)
+
+        for name in names:
+            place(name)
+        return [f"{folder}/{name}.sql" for name in ordered]
+
+    def units(self, *, roles: bool = False) -> Iterator[Unit]:
+        """Every unit in deployment order; ``roles/`` only on request.
+
+        Tables come by version, then by box and folder, so that a new version sees the older one complete.
+        """
+        every = [
+            unit for folder in FOLDERS if roles or folder != "roles" for unit in self._folder_units(folder)
+        ]
+        tables = [unit for unit in every if unit.kind == "versioned"]
+        yield from sorted(tables, key=lambda unit: unit.version)  # stable: folder order within a version
+        yield from (unit for unit in every if unit.kind == "repeatable")
+
+    def _folder_units(self, folder: str) -> Iterator[Unit]:
+        paths = self.paths(folder)
+        for box in self.boxes_of(folder):
+            for path in paths:
+                unit = self.unit(path, box)
+                if unit.batches:  # a file may render to nothing
+                    yield unit
+
+    def boxes_of(self, folder: str) -> list[Box] | list[None]:
+        """The boxes a folder is rendered for; ``[None]`` for once per schema."""
+        scope = FOLDERS[folder]
+        if scope == "schema":
+            return [None]
+        return [box for box in self.boxes if scope in ("queue", box.kind)]
+
+    def unit(self, path: str, box: Box | None = None) -> Unit:
+        """Render one file as a unit."""
+        folder, _, file = path.rpartition("/")
+        stem = file.removesuffix(".sql")
+        tables = folder.startswith("tables/")
+        match = _VERSION.match(stem) if tables else None
+        text = self.render(path, box)
+        prefix = f"{box.name}_" if box else _PREFIXES.get(folder, "")
+        name = stem if folder == "internal" and stem.startswith("_") else object_name(stem, prefix)
+        identity = path.removesuffix(".sql")
+        return Unit(
+            id=f"{identity}@{box.name}" if box else identity,
+            folder=folder,
+            path=path,
+            box=box,
+            kind="versioned" if tables else "repeatable",
+            version=int(match["version"]) if match else 1,
+            object_name=name,
+            text=text,
+            batches=split_batches(self.dialect, text),
+        )
+
+    def check_names(self) -> None:
+        """Refuse boxes of which two would generate the same name; call after rendering everything."""
+        owner: dict[str, str] = {}
+        shared = {name.lower() for name in self._seen.get(None, set())}
+        for box, names in self._seen.items():
+            if box is None:
+                continue
+            for name in sorted(name.lower() for name in names):
+                other = owner.setdefault(name, box.name)
+                if other != box.name:
+                    raise InvalidArgument(
+                        f"box {box.name!r}: its object {name!r} collides with one of box {other!r}"
+                    )
+                if (
+                    name in shared and box not in DEFAULT_BOXES
+                ):  # schema-level files may name the default boxes
+                    raise InvalidArgument(
+                        f"box {box.name!r}: its object {name!r} collides with one of the schema"
+                    )
+
+
+def render_file(
+    dialect: Dialect,
+    relative_path: str,
+    *,
+    schema: str = "infra",
+    box: Box | None = None,
+    boxes: Sequence[Box] = DEFAULT_BOXES,
+    preserve_lines: bool = False,
+    test_clock: bool = False,
+    root: Path | None = None,
+) -> str:
+    """Render one template, e.g. ``render_file("mssql", "queue/claim.sql", box=Box("outbox", "outbox"))``."""
+    renderer = Renderer(
+        dialect, schema=schema, boxes=boxes, root=root, preserve_lines=preserve_lines, test_clock=test_clock
+    )
+    return renderer.render(relative_path, box)
+
+
+def render_units(
+    dialect: Dialect,
+    *,
+    schema: str = "infra",
+    boxes: Sequence[Box] = DEFAULT_BOXES,
+    roles: bool = False,
+    preserve_lines: bool = False,
+    test_clock: bool = False,
+    root: Path | None = None,
+) -> Iterator[Unit]:
+    """Render every unit of a deployment, in deployment order."""
+    renderer = Renderer(
+        dialect, schema=schema, boxes=boxes, root=root, preserve_lines=preserve_lines, test_clock=test_clock
+    )
+    return renderer.units(roles=roles)
+
+
+def split_batches(dialect: Dialect, text: str) -> tuple[str, ...]:
+    """What is sent as one: the whole text for PostgreSQL, the parts between ``GO`` lines for T-SQL."""
+    parts = [text] if dialect == "postgres" else _GO.split(text)
+    return tuple(part.strip("\r\n") + "\n" for part in parts if part.strip())
+
+
+def _refuse_plain(value: object) -> object:
+    if isinstance(value, _Plain):
+        raise jinja2.TemplateRuntimeError(f"{str(value)!r} is printed without the filter ident or literal")
+    return value
+
+
+def _read_after(text: str) -> list[str]:
+    names: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("--"):
+            break
+        match = _AFTER.match(line)
+        if match:
+            names += [name.strip().removesuffix(".sql") for name in match["names"].split(",")]
+    return names
+
+
+def _mark_lines(source: str) -> str:
+    """Begin every line that starts outside a tag with its number, so that its place is known afterwards."""
+    marked: list[str] = []
+    closing: str | None = None
+    for number, line in enumerate(source.splitlines(keepends=True), start=1):
+        marked.append(line if closing else f"{_MARK}{number}{_MARK}{line}")
+        rest = line
+        while True:
+            if closing is None:
+                opened = _TAG_OPEN.search(rest)
+                if opened is None:
+                    break
+                closing, rest = _TAG_CLOSE[opened.group()], rest[opened.end() :]
+            _, found, rest = rest.partition(closing)
+            if not found:
+                break
+            closing = None
+    return "".join(marked)
+
+
+def _place_lines(text: str) -> str:
+    """Put every line at the number it has in the template: a branch not taken leaves blank lines.
+
+    A loop that prints its lines more than once shifts those behind it.
+    """
+    placed: list[str] = []
+    for piece in re.split(f"(?={_MARK}\\d+{_MARK})", text):
+        match = re.match(f"{_MARK}(\\d+){_MARK}", piece)
+        if match is None:
+            placed.append(piece)
+            continue
+        missing = int(match[1]) - 1 - "".join(placed).count("\n")
+        placed.append("\n" * max(0, missing) + piece[match.end() :])
+    return "".join(placed)

@@ -1,0 +1,37 @@
+"""The whole deployment as one idempotent script, for psql or sqlcmd.
+
+It asks and keeps the same records as ``migrate``, so either may follow the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pysqlbox.deploy import script_mssql, script_postgres
+from pysqlbox.deploy.deployment import latest_version
+from pysqlbox.deploy.names import Box, Dialect, merge_boxes
+from pysqlbox.deploy.paths import migrations_root
+from pysqlbox.deploy.render import Renderer
+
+
+def render_script(
+    dialect: Dialect,
+    *,
+    schema: str = "infra",
+    boxes: Iterable[Box] = (),
+    roles: bool = False,
+    root: Path | None = None,
+    migrations: Path | None = None,
+) -> str:
+    """Write the script; it refuses a schema that has boxes beyond the given ones."""
+    every = merge_boxes(boxes)
+    renderer = Renderer(dialect, schema=schema, boxes=every, root=root)
+    target = latest_version(migrations or migrations_root())
+    units = [
+        unit for unit in renderer.units(roles=roles) if unit.kind == "repeatable" or unit.version <= target
+    ]
+    renderer.check_names()
+    if dialect == "postgres":
+        return script_postgres.write(schema, every, target, units)
+    return script_mssql.write(schema, every, target, units)

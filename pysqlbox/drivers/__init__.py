@@ -1,0 +1,47 @@
+"""Connecting and calling routines; the one place that knows a dialect's driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
+from pysqlbox.deploy.names import Dialect
+from pysqlbox.drivers.url import Target, parse_url
+from pysqlbox.errors import PysqlboxError
+
+__all__ = ["Driver", "Row", "Target", "connect", "driver_for", "parse_url"]
+
+Row = dict[str, object]
+
+
+class Driver(Protocol):
+    """What both driver modules offer."""
+
+    def connect(self, target: Target, *, autocommit: bool = False, connect_timeout: int = 10) -> Any:
+        """Open a connection, or raise DatabaseUnavailable, AccessDenied or DriverMissing."""
+
+    def call(self, connection: Any, schema: str, routine: str, arguments: Mapping[str, object]) -> list[Row]:
+        """Run one routine with named arguments; never commits or rolls back."""
+
+    def database_error(self) -> type[Exception]:
+        """The base class of the driver's exceptions."""
+
+    def map_error(self, error: Exception, target: Target | None = None) -> PysqlboxError:
+        """Turn a driver's exception into ours, by its code and never by its text."""
+
+
+def driver_for(dialect: Dialect) -> Driver:
+    """The driver module of a dialect, imported only now."""
+    if dialect == "postgres":
+        from pysqlbox.drivers import postgres
+
+        return cast(Driver, postgres)
+    from pysqlbox.drivers import mssql
+
+    return cast(Driver, mssql)
+
+
+def connect(url: str | Target, *, autocommit: bool = False, connect_timeout: int = 10) -> Any:
+    """Open a psycopg or pyodbc connection to a URL."""
+    target = parse_url(url) if isinstance(url, str) else url
+    return driver_for(target.dialect).connect(target, autocommit=autocommit, connect_timeout=connect_timeout)

@@ -1,0 +1,206 @@
+"""SQL Server and Babelfish through pyodbc, which is imported only here and only when used."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import uuid
+from collections.abc import Mapping
+from datetime import datetime
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pysqlbox.deploy.names import quote_identifier
+from pysqlbox.drivers.url import Target, odbc_string, read_odbc
+from pysqlbox.drivers.values import from_database, is_list, is_records, to_json, to_utc
+from pysqlbox.errors import (
+    AccessDenied,
+    DatabaseUnavailable,
+    DriverMissing,
+    InvalidArgument,
+    InvalidState,
+    NotFound,
+    PysqlboxError,
+    SchemaMismatch,
+)
+
+_OURS = {51001: InvalidArgument, 51002: NotFound, 51003: InvalidState}
+_MISSING = {208, 2812}
+_DENIED = {229, 230, 262, 297, 300, 2760, 15247, 4060, 18456, 18452, 916}
+_TRANSIENT = {1205, 1222, 3960, 10928, 10929, 40197, 40501, 40613, 49918}
+_MALFORMED = {220, 245, 2628, 8114, 8115, 8152, 8169, 13609, 9803}
+_NATIVE = re.compile(r"\((-?\d+)\)")
+_PREFERRED = ("ODBC Driver 18 for SQL Server", "ODBC Driver 17 for SQL Server", "FreeTDS")
+
+
+@cache
+def _pyodbc() -> Any:
+    try:
+        import pyodbc
+    except ImportError as error:
+        raise DriverMissing("SQL Server needs pyodbc: pip install 'pysqlbox[mssql]'") from error
+    pyodbc.pooling = False  # a pooled ODBC connection keeps its session, so its locks, after close()
+    return pyodbc
+
+
+def connect(target: Target, *, autocommit: bool = False, connect_timeout: int = 10) -> Any:
+    """Open a connection that answers uniqueidentifier as uuid.UUID."""
+    pyodbc = _pyodbc()
+    try:
+        connection = pyodbc.connect(
+            _connection_string(target), autocommit=autocommit, timeout=connect_timeout
+        )
+    except pyodbc.Error as error:
+        raise map_error(error, target) from error
+    connection.add_output_converter(pyodbc.SQL_GUID, _read_guid)
+    if "tdsodbc" in connection.getinfo(pyodbc.SQL_DRIVER_NAME).lower():
+        connection.maxwrite = 2**30  # FreeTDS hangs on SQLPutData, which pyodbc uses above this length
+    return connection
+
+
+def call(
+    connection: Any, schema: str, routine: str, arguments: Mapping[str, object]
+) -> list[dict[str, object]]:
+    """Run one procedure with named arguments; never commits or rolls back."""
+    pyodbc = _pyodbc()
+    named: list[str] = []
+    values: list[object] = []
+    for name, value in arguments.items():
+        if value is None:  # untyped: an ODBC null would go as varchar, which varbinary does not take
+            named.append(f"@{name} = NULL")
+        elif isinstance(value, bytes | bytearray | memoryview):  # FreeTDS hangs on a bound varbinary(max)
+            named.append(f"@{name} = 0x{bytes(value).hex()}")
+        else:
+            named.append(f"@{name} = ?")
+            values.append(_adapt(name, value))
+    text = f"EXEC {quote_identifier('mssql', schema)}.{quote_identifier('mssql', routine)} {', '.join(named)}"
+    converter = connection.get_output_converter(pyodbc.SQL_GUID)
+    connection.add_output_converter(pyodbc.SQL_GUID, _read_guid)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(text, values)
+            return _read_rows(cursor)
+    except pyodbc.Error as error:
+        raise map_error(error) from error
+    finally:
+        if converter is None:
+            connection.remove_output_converter(pyodbc.SQL_GUID)
+        else:
+            connection.add_output_converter(pyodbc.SQL_GUID, converter)
+
+
+def run_batch(connection: Any, text: str) -> None:
+    """Send one batch as it stands, and read on until the server has said everything, errors too."""
+    with connection.cursor() as cursor:
+        cursor.execute(text)
+        while cursor.nextset():
+            pass
+
+
+def database_error() -> type[Exception]:
+    """The base class of pyodbc's exceptions."""
+    error: type[Exception] = _pyodbc().Error
+    return error
+
+
+def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
+    """Turn a pyodbc exception into ours, by its codes; without a target it came from a routine."""
+    state = str(error.args[0]) if error.args else ""
+    full = str(error.args[1]) if len(error.args) > 1 else str(error)
+    if target is not None:
+        full = target.redact(full)
+    numbers = {int(number) for number in _NATIVE.findall(full)}
+    message = _message(full)
+    where = f"{target}: " if target is not None else ""
+    for number in numbers & _OURS.keys():
+        return _OURS[number](message)
+    if state in ("IM002", "IM003") or (state == "01000" and "open lib" in full):
+        return DriverMissing(f"{where}the ODBC driver cannot be loaded: {message}")
+    if numbers & _DENIED or state == "28000":
+        return AccessDenied(f"{where}{message}")
+    if numbers & _MISSING and target is None:
+        return SchemaMismatch(f"{message}; run pysqlbox migrate")
+    if numbers & _TRANSIENT or state.startswith("08") or state in ("HYT00", "HYT01", "40001"):
+        return DatabaseUnavailable(f"{where}{message}")
+    if target is None and (numbers & _MALFORMED or state.startswith("22")):
+        return InvalidArgument("an argument is malformed or out of range")
+    return PysqlboxError(f"{where}{message}")
+
+
+def _message(full: str) -> str:
+    """The server's own words: without the bracketed prefixes, the number and the ODBC function."""
+    first = full.split("; [", 1)[0]
+    text = re.sub(r"^(?:\[[^\]]*\]\s*)+", "", first)
+    text = re.sub(r"\s*\(-?\d+\)\s*(?:\(SQL\w+\))?\s*$", "", text)
+    return " ".join(text.split())
+
+
+def _connection_string(target: Target) -> str:
+    entries = read_odbc(target.dsn)
+    keys = {key.lower() for key in entries}
+    if target.driver is not None or "dsn" not in keys:
+        driver = target.driver or _default_driver()
+        entries = {"DRIVER": driver} | entries
+        if "tds_version" not in keys and "freetds" in driver.lower():
+            server, comma, port = entries.get("SERVER", "").partition(",")
+            entries |= {"TDS_Version": "7.4", "ClientCharset": "UTF-8"}
+            if "port" not in keys:
+                entries |= {"SERVER": server, "PORT": port if comma else "1433"}
+    return odbc_string(entries)
+
+
+@cache
+def _default_driver() -> str:
+    """Microsoft's driver as installed, else FreeTDS, else the library of the mssql-python-odbc wheel."""
+    installed = _pyodbc().drivers()
+    for name in _PREFERRED:
+        if name in installed:
+            return name
+    spec = importlib.util.find_spec("mssql_python_odbc")
+    if spec is not None and spec.origin is not None:
+        found = sorted(Path(spec.origin).parent.glob("libs/linux/debian_ubuntu/*/lib/libmsodbcsql-*.so*"))
+        if found:
+            return str(found[-1])
+    raise DriverMissing("no ODBC driver for SQL Server is installed: msodbcsql18 or tdsodbc")
+
+
+def _read_rows(cursor: Any) -> list[dict[str, object]]:
+    """The first result set; the rest is read too, since an error may wait behind it."""
+    rows: list[dict[str, object]] | None = None
+    while True:
+        if cursor.description is not None and rows is None:
+            names = [column[0] for column in cursor.description]
+            rows = [dict(zip(names, map(from_database, row), strict=True)) for row in cursor.fetchall()]
+        if not cursor.nextset():
+            return rows or []
+
+
+def _read_guid(raw: bytes | str | None) -> uuid.UUID | None:
+    if raw is None:
+        return None
+    return uuid.UUID(bytes_le=raw) if isinstance(raw, bytes) and len(raw) == 16 else uuid.UUID(_text(raw))
+
+
+def _text(raw: bytes | str) -> str:
+    return raw if isinstance(raw, str) else raw.decode("ascii")
+
+
+def _adapt(name: str, value: object) -> object:
+    """Times as UTC without offset, sets as JSON text: what every driver passes unharmed."""
+    if isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return Decimal(str(value))
+    if isinstance(value, Decimal):
+        return value
+    if isinstance(value, datetime):
+        return to_utc(name, value).replace(tzinfo=None)  # datetime2, which becomes datetimeoffset at +00:00
+    if is_records(name, value) or is_list(value):
+        return to_json(name, value)
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    if isinstance(value, str):
+        return str(value)
+    raise InvalidArgument(f"{name}: values of type {type(value).__name__} are not supported")

@@ -1,0 +1,152 @@
+"""Connection URLs: what they mean, and how to show them without their password."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from pysqlbox.deploy.names import Dialect
+from pysqlbox.errors import InvalidArgument
+
+_POSTGRES = {"postgresql", "postgres", "postgresql+psycopg"}
+_MSSQL = {"mssql", "mssql+pyodbc"}
+_ODBC_KEYS = {"driver", "dsn", "server"}
+_SECRET_KEYS = {"pwd", "password", "accesstoken"}
+_FORMS = "postgresql://user:password@host:port/db, mssql://user:password@host:port/db or an ODBC string"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A database to connect to; ``dsn`` is what its driver takes and may hold a password."""
+
+    dialect: Dialect
+    dsn: str = field(repr=False)
+    display: str
+    driver: str | None = None
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        return self.display
+
+    def redact(self, text: str) -> str:
+        """Take the password out of a text that a driver wrote."""
+        for secret in self.secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+def parse_url(url: str) -> Target:
+    """Read a URL or a raw ODBC string; anything else is an InvalidArgument that never repeats a password."""
+    if _looks_like_odbc(url):
+        return _parse_odbc(url)
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        raise InvalidArgument(f"url: must be {_FORMS}")
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError as error:
+        raise InvalidArgument(f"url: host or port is malformed, must be {_FORMS}") from error
+    if parts.scheme in _POSTGRES:
+        return _parse_postgres(parts)
+    if parts.scheme in _MSSQL:
+        return _parse_mssql(parts, port)
+    raise InvalidArgument(f"url: unknown scheme {scheme!r}, must be {_FORMS}")
+
+
+def _parse_postgres(parts: SplitResult) -> Target:
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    dsn = parts._replace(scheme="postgresql").geturl()
+    if not parts.netloc:  # geturl() drops the slashes of an empty host
+        dsn = "postgresql://" + dsn.removeprefix("postgresql:").removeprefix("//")
+    secrets = _secrets(parts.password, query.get("password"))
+    host = _host(parts) or query.get("host", "")
+    return Target("postgres", dsn, f"postgresql://{host}{parts.path}", secrets=secrets)
+
+
+def _parse_mssql(parts: SplitResult, port: int | None) -> Target:
+    if not parts.hostname:
+        raise InvalidArgument("url: an mssql URL needs a host")
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    driver = next((query.pop(key) for key in list(query) if key.lower() == "driver"), None)
+    entries: dict[str, str] = {}
+    host = unquote(parts.hostname)
+    if driver is not None and _is_freetds(driver):
+        entries |= {"SERVER": host, "PORT": str(port or 1433), "TDS_Version": "7.4", "ClientCharset": "UTF-8"}
+    else:
+        entries["SERVER"] = f"{host},{port}" if port else host
+    database = unquote(parts.path.removeprefix("/"))
+    if database:
+        entries["DATABASE"] = database
+    if parts.username is not None:
+        entries["UID"] = unquote(parts.username)
+        entries["PWD"] = unquote(parts.password or "")
+    else:
+        entries["Trusted_Connection"] = "yes"
+    given = {key.lower() for key in query}
+    entries = {key: value for key, value in entries.items() if key.lower() not in given} | query
+    display = f"mssql://{_host(parts)}/{database}"
+    return Target("mssql", odbc_string(entries), display, driver=driver, secrets=_secrets(parts.password))
+
+
+def _parse_odbc(text: str) -> Target:
+    entries = read_odbc(text)
+    by_key = {key.lower(): value for key, value in entries.items()}
+    secrets = _secrets(*(value for key, value in by_key.items() if key in _SECRET_KEYS))
+    shown = by_key.get("server") or by_key.get("dsn") or by_key.get("servername") or "?"
+    display = f"odbc:{shown}/{by_key.get('database', '')}"
+    rest = {key: value for key, value in entries.items() if key.lower() != "driver"}
+    return Target("mssql", odbc_string(rest), display, driver=by_key.get("driver"), secrets=secrets)
+
+
+def _looks_like_odbc(text: str) -> bool:
+    key, separator, _ = text.strip().partition("=")
+    if not separator or "://" in key:
+        return False
+    return any(re.search(rf"(?:^|;)\s*{known}\s*=", text, re.IGNORECASE) for known in _ODBC_KEYS)
+
+
+def read_odbc(text: str) -> dict[str, str]:
+    """Split an ODBC connection string into its entries, with the braces of values removed."""
+    entries: dict[str, str] = {}
+    pattern = re.compile(r"\s*([^=;{}]+?)\s*=\s*(?:\{((?:[^}]|\}\})*)\}|([^;]*))\s*(?:;|$)")
+    position = 0
+    text = text.strip()
+    while position < len(text):
+        if text[position] == ";":
+            position += 1
+            continue
+        match = pattern.match(text, position)
+        if match is None:
+            raise InvalidArgument("url: the ODBC string is malformed, must be KEY=value;KEY={value};…")
+        key, braced, plain = match.groups()
+        entries[key] = plain.strip() if braced is None else braced.replace("}}", "}")
+        position = match.end()
+    return entries
+
+
+def odbc_string(entries: dict[str, str]) -> str:
+    """Join entries to an ODBC connection string, braces around whatever needs them."""
+    return ";".join(f"{key}={_brace(value)}" for key, value in entries.items())
+
+
+def _brace(value: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_.,:/\\-]*", value):
+        return value
+    return "{" + value.replace("}", "}}") + "}"
+
+
+def _is_freetds(driver: str) -> bool:
+    name = driver.lower()
+    return "freetds" in name or "tdsodbc" in name
+
+
+def _host(parts: SplitResult) -> str:
+    return parts.netloc.rpartition("@")[2]
+
+
+def _secrets(*values: str | None) -> tuple[str, ...]:
+    """The passwords as written and as decoded, the longest first."""
+    found = {form for value in values if value for form in (value, unquote(value)) if len(form) > 3}
+    return tuple(sorted(found, key=len, reverse=True))

@@ -1,0 +1,66 @@
+"""Argument and result values, the same in both dialects."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from pysqlbox.errors import InvalidArgument
+
+
+def to_utc(name: str, value: datetime) -> datetime:
+    """An aware time in UTC; a naive one is refused, since nobody knows whose clock it means."""
+    if value.tzinfo is None:
+        raise InvalidArgument(f"{name}: must be an aware datetime")
+    return value.astimezone(UTC)
+
+
+def to_json(name: str, value: object) -> str:
+    """JSON text of a mapping or a list; uuid, time, Decimal and bytes (as hex) are written as text."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"{name}: holds a value that JSON cannot express") from error
+
+
+#: The arguments that are sets of records, which an empty list alone does not tell.
+RECORD_ARGUMENTS = frozenset({"messages", "outcomes"})
+
+
+def is_records(name: str, value: object) -> bool:
+    """Whether an argument is a mapping or a list of mappings."""
+    if name in RECORD_ARGUMENTS and is_list(value):
+        return True
+    if isinstance(value, Mapping):
+        return True
+    return is_list(value) and any(isinstance(item, Mapping) for item in value)  # type: ignore[attr-defined]  # is_list: a Sequence
+
+
+def is_list(value: object) -> bool:
+    """Whether a value is a list of some kind, and not text or bytes."""
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray | memoryview)
+
+
+def from_database(value: Any) -> object:
+    """One result value: aware UTC times and bytes, whatever the driver made of them."""
+    if isinstance(value, datetime):
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return value
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, uuid.UUID | Decimal):
+        return str(value)
+    if isinstance(value, datetime):
+        return to_utc("record", value).isoformat()
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(type(value).__name__)

@@ -1,0 +1,56 @@
+"""The errors pysqlbox raises; the driver's own exception stays as ``__cause__``.
+
+PysqlboxError
+ ├── InvalidArgument      (also a ValueError)   an argument broke a rule
+ ├── NotFound             (also a LookupError)  no such join, message or box
+ ├── InvalidState         the step is not allowed now
+ ├── SchemaMismatch       schema missing, or newer than this release
+ ├── DatabaseUnavailable  unreachable, or a transient fault after retries
+ ├── AccessDenied         the database refuses a right
+ └── DriverMissing        the Python package or the ODBC driver is not installed
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AccessDenied",
+    "DatabaseUnavailable",
+    "DriverMissing",
+    "InvalidArgument",
+    "InvalidState",
+    "NotFound",
+    "PysqlboxError",
+    "SchemaMismatch",
+]
+
+
+class PysqlboxError(Exception):
+    """Base of everything pysqlbox raises on purpose."""
+
+
+class InvalidArgument(PysqlboxError, ValueError):
+    """An argument is null, empty, too long, out of range or malformed; nothing was written."""
+
+
+class NotFound(PysqlboxError, LookupError):
+    """There is no such join, message or box."""
+
+
+class InvalidState(PysqlboxError):
+    """The step is not allowed in the state the message or join is in."""
+
+
+class SchemaMismatch(PysqlboxError):
+    """The schema is missing, or newer than this release understands."""
+
+
+class DatabaseUnavailable(PysqlboxError):
+    """The database cannot be reached, or a transient fault outlived the retries."""
+
+
+class AccessDenied(PysqlboxError):
+    """The database refused a right that the step needs."""
+
+
+class DriverMissing(PysqlboxError):
+    """A Python package or an ODBC driver that the URL needs is not installed."""

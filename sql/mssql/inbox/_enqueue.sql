@@ -1,0 +1,101 @@
+-- after: _renew
+
+-- Writes checked messages whose ids were drawn in their order. Keys are taken in key order, so that two batches
+-- Writes one checked message: entered if its key is new, renewed if not, and placed. The key is taken by trying:
+-- whoever is first has it, and only a transaction with the same key waits.
+-- id: drawn by the caller; handed back as the earlier message's if there is one
+-- returns: id, outcome, hash_mismatch; as output parameters
+-- errors: none
+-- locks: group, message
+-- role: internal
+CREATE OR ALTER PROCEDURE {{ box._enqueue }}
+    @id bigint OUTPUT,
+    @outcome nvarchar(20) OUTPUT,
+    @hash_mismatch bit OUTPUT,
+    @now_at datetime2(6),
+    @topic nvarchar(255),
+    @source_key nvarchar(256),
+    @message_id_key nvarchar(256),
+    @payload nvarchar(max),
+    @hash varbinary(max),
+    @due_at datetime2(6),
+    @group_id nvarchar(255),
+    @priority smallint,
+    @collapse_key nvarchar(255),
+    @expires_at datetime2(6),
+    @headers nvarchar(max),
+    @received_at datetime2(6)
+AS
+BEGIN
+    SET NOCOUNT, XACT_ABORT ON;
+
+    DECLARE @tries int = 0;
+    DECLARE @is_over bit = 0;
+    DECLARE @is_written bit = 0;
+    DECLARE @removed int;
+    DECLARE @newest nvarchar(max);
+
+    -- A violated key costs the statement, not the transaction; behind it the earlier row is there to read.
+    WHILE @is_over = 0
+    BEGIN
+        SET XACT_ABORT OFF;
+        BEGIN TRY
+            INSERT INTO {{ box.message }} (
+                id, first_seen_at, last_seen_at, due_at, expires_at, attempt, priority, source_key, message_id_key,
+                topic, payload, hash, group_id, collapse_key, headers
+            )
+            SELECT
+                @id, @received_at, @now_at, @due_at, @expires_at, 0, @priority, @source_key, @message_id_key,
+                @topic, @payload, @hash, @group_id, @collapse_key, @headers
+            WHERE NOT EXISTS (
+                SELECT 1
+                FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+                WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key
+            );
+            SET @is_written = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
+            SET @is_over = 1;
+        END TRY
+        BEGIN CATCH
+            SET XACT_ABORT ON;
+            SET @tries += 1;
+            IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @tries > 20
+                THROW;
+        END CATCH;
+        SET XACT_ABORT ON;
+    END;
+
+    IF @is_written = 0
+    BEGIN
+        EXEC {{ box._renew }}
+            @id = @id OUTPUT, @outcome = @outcome OUTPUT, @hash_mismatch = @hash_mismatch OUTPUT, @topic = @topic,
+            @source_key = @source_key, @message_id_key = @message_id_key, @payload = @payload, @hash = @hash,
+            @due_at = @due_at, @group_id = @group_id, @priority = @priority, @collapse_key = @collapse_key,
+            @expires_at = @expires_at, @headers = @headers;
+        RETURN;
+    END;
+
+    SET @outcome = N'created';
+    SET @hash_mismatch = 0;
+    -- A group gets a ticket with each member: one too many is dropped by the claim that meets it.
+    IF @group_id IS NOT NULL
+        INSERT INTO {{ box.group_member }} (group_key, id) VALUES (@group_id + N'.', @id);
+    IF @due_at > @now_at
+        INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key, group_key)
+        SELECT
+            @due_at, @id,
+            CASE WHEN @group_id IS NULL THEN @id END,
+            CASE WHEN @group_id IS NULL THEN @expires_at END,
+            -@priority, @topic + N'.', @group_id + N'.';
+    ELSE
+        INSERT INTO {{ box.ready }} (lane, ticket, expires_at, topic_key, group_key)
+        SELECT
+            -@priority, @id, CASE WHEN @group_id IS NULL THEN @expires_at END, @topic + N'.', @group_id + N'.';
+
+    IF @collapse_key IS NOT NULL
+    BEGIN
+        SET @newest = CONCAT(N'[', @id, N']');
+        EXEC @removed = {{ box._replace }} @newest = @newest;
+        IF @removed > 0
+            SET @outcome = N'collapsed';
+    END;
+END;

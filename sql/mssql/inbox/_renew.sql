@@ -1,0 +1,94 @@
+-- after: _check_key
+
+-- Enqueues a message whose key exists. What is done stays as it is, what is dead stays dead; what was only seen
+-- Enqueues a message whose key exists. What is done stays as it is, what is dead stays dead; what was only seen
+-- is placed; what waits takes the new content, and a new place if its time, topic or priority changed. A message
+-- that somebody works on takes the new content for its next try.
+-- id: drawn by the caller, and handed back as that of the message that exists
+-- returns: id, outcome, hash_mismatch; as output parameters, outcome is updated or done
+-- errors: none
+-- locks: message
+-- role: internal
+CREATE OR ALTER PROCEDURE {{ box._renew }}
+    @id bigint OUTPUT,
+    @outcome nvarchar(20) OUTPUT,
+    @hash_mismatch bit OUTPUT,
+    @topic nvarchar(255),
+    @source_key nvarchar(256),
+    @message_id_key nvarchar(256),
+    @payload nvarchar(max),
+    @hash varbinary(max),
+    @due_at datetime2(6),
+    @group_id nvarchar(255),
+    @priority smallint,
+    @collapse_key nvarchar(255),
+    @expires_at datetime2(6),
+    @headers nvarchar(max)
+AS
+BEGIN
+    SET NOCOUNT, XACT_ABORT ON;
+
+    DECLARE @now_at datetime2(6) = {{ db._now }}();
+    DECLARE @was_seen bit;
+    DECLARE @moves bit = 0;
+    DECLARE @taken int = 0;
+    DECLARE @ids nvarchar(max);
+
+    -- A write that changes nothing locks the row in every engine.
+    UPDATE {{ box.message }} WITH (ROWLOCK)
+    SET last_seen_at = last_seen_at
+    WHERE source_key = @source_key AND message_id_key = @message_id_key;
+
+    SELECT
+        @id = m.id,
+        @hash_mismatch = CASE
+            WHEN m.hash <> @hash OR DATALENGTH(m.hash) <> DATALENGTH(@hash) THEN 1
+            ELSE 0
+        END,
+        @moves = CASE
+            WHEN m.due_at > @now_at OR @due_at > @now_at THEN 1
+            WHEN m.topic + N'.' <> @topic + N'.' OR m.priority <> @priority THEN 1
+            WHEN m.expires_at <> @expires_at THEN 1
+            WHEN m.expires_at IS NULL AND @expires_at IS NOT NULL THEN 1
+            WHEN m.expires_at IS NOT NULL AND @expires_at IS NULL THEN 1
+            ELSE 0
+        END
+    FROM {{ box.message }} AS m
+    WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key;
+    SET @ids = CONCAT(N'[', @id, N']');
+
+    IF EXISTS (SELECT 1 FROM {{ box.done }} AS n WHERE n.id = @id)
+    BEGIN
+        SET @outcome = N'done';
+        RETURN;
+    END;
+    SET @outcome = N'updated';
+
+    DELETE FROM {{ box.seen }} WHERE id = @id;
+    SET @was_seen = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
+    IF @moves = 1 AND @was_seen = 0
+        EXEC @taken = {{ box._withdraw }} @ids = @ids;
+
+    UPDATE {{ box.message }} WITH (ROWLOCK)
+    SET
+        topic = @topic,
+        payload = @payload,
+        hash = @hash,
+        due_at = @due_at,
+        priority = @priority,
+        headers = @headers,
+        expires_at = @expires_at,
+        group_id = CASE WHEN @was_seen = 1 THEN @group_id ELSE group_id END,
+        collapse_key = CASE WHEN @was_seen = 1 THEN @collapse_key ELSE collapse_key END,
+        last_seen_at = @now_at
+    WHERE id = @id;
+
+    IF @was_seen = 1
+    BEGIN
+        EXEC {{ box._admit }} @ids = @ids;
+        IF @collapse_key IS NOT NULL
+            EXEC {{ box._replace }} @newest = @ids;
+    END;
+    IF @taken > 0
+        EXEC {{ box._put_back }} @ids = @ids;
+END;

@@ -1,0 +1,80 @@
+-- after: _check_key
+
+-- Whether this message is done. On first sight it is noted as Seen; of any number of callers at once one notes it.
+-- message_id: 1 to 255 characters
+-- source: 1 to 255 characters
+-- hash: kept if none is known; a different one sets hash_mismatch
+-- returns: already_processed, hash_mismatch
+-- errors: PB001
+-- locks: message
+-- role: producer
+CREATE OR ALTER PROCEDURE {{ box.already_processed }}
+    @message_id nvarchar(max),
+    @source nvarchar(max),
+    @hash varbinary(max) = NULL
+AS
+BEGIN
+    SET NOCOUNT, XACT_ABORT ON;
+
+    DECLARE @now_at datetime2(6);
+    DECLARE @id bigint;
+    DECLARE @is_done bit = 0;
+    DECLARE @is_mismatch bit = 0;
+    DECLARE @is_written bit = 0;
+    DECLARE @tries int = 0;
+    DECLARE @source_key nvarchar(256);
+    DECLARE @message_id_key nvarchar(256);
+
+    EXEC {{ box._check_key }} @message_id = @message_id, @source = @source;
+    SET @source_key = @source + N'.';
+    SET @message_id_key = @message_id + N'.';
+
+    BEGIN TRANSACTION;
+    SET @now_at = {{ db._now }}();
+    WHILE @id IS NULL
+    BEGIN
+        SELECT
+            @id = m.id,
+            @is_mismatch = CASE
+                WHEN m.hash <> @hash OR DATALENGTH(m.hash) <> DATALENGTH(@hash) THEN 1
+                ELSE 0
+            END
+        FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+        WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key;
+        IF @id IS NOT NULL
+            BREAK;
+
+        -- A violated key costs the statement, not the transaction; behind it the earlier row is there to read.
+        SET XACT_ABORT OFF;
+        BEGIN TRY
+            SET @id = NEXT VALUE FOR {{ box._ids }};
+            INSERT INTO {{ box.message }} (
+                id, first_seen_at, last_seen_at, attempt, priority, source_key, message_id_key, hash
+            )
+            VALUES (@id, @now_at, @now_at, 0, 0, @source_key, @message_id_key, @hash);
+            INSERT INTO {{ box.seen }} (id, processing) VALUES (@id, 0);
+            SET @is_written = 1;
+        END TRY
+        BEGIN CATCH
+            SET XACT_ABORT ON;
+            SET @id = NULL;
+            SET @tries += 1;
+            IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @tries > 20
+                THROW;
+        END CATCH;
+        SET XACT_ABORT ON;
+    END;
+
+    IF @is_written = 0
+    BEGIN
+        IF EXISTS (SELECT 1 FROM {{ box.done }} AS n WHERE n.id = @id)
+            SET @is_done = 1;
+        IF @is_done = 0
+            UPDATE {{ box.message }} WITH (ROWLOCK)
+            SET last_seen_at = @now_at, hash = COALESCE(hash, @hash)
+            WHERE id = @id;
+    END;
+    COMMIT TRANSACTION;
+
+    SELECT @is_done AS already_processed, @is_mismatch AS hash_mismatch;
+END;

@@ -1,0 +1,42 @@
+-- after: _take_by_key
+
+-- Gives a message up by its key, whether it was only seen, waits, or is leased to somebody.
+-- message_id: 1 to 255 characters
+-- source: 1 to 255 characters
+-- returns: affected; 0 if it is unknown, done or dead, or just being claimed
+-- errors: PB001
+-- locks: group, lease, message
+-- role: producer
+CREATE OR ALTER PROCEDURE {{ box.mark_dead }}
+    @message_id nvarchar(max),
+    @source nvarchar(max)
+AS
+BEGIN
+    SET NOCOUNT, XACT_ABORT ON;
+
+    DECLARE @id bigint;
+    DECLARE @affected int = 0;
+    DECLARE @ids nvarchar(max);
+    DECLARE @groups nvarchar(max);
+
+    BEGIN TRANSACTION;
+    EXEC {{ box._take_by_key }} @message_id = @message_id, @source = @source, @id = @id OUTPUT;
+    IF @id IS NOT NULL
+    BEGIN
+        SET @affected = 1;
+        SET @ids = CONCAT(N'[', @id, N']');
+        EXEC {{ box._bury }} @ids = @ids, @error = NULL, @expired = 0;
+
+        SET @groups = (
+            SELECT m.group_id + N'.' AS group_key
+            FROM {{ box.message }} AS m
+            WHERE m.id = @id AND m.group_id IS NOT NULL
+            FOR JSON PATH
+        );
+        IF @groups IS NOT NULL
+            EXEC {{ box._regroup }} @groups = @groups;
+    END;
+    COMMIT TRANSACTION;
+
+    SELECT @affected AS affected;
+END;

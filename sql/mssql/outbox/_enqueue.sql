@@ -1,0 +1,148 @@
+-- Writes checked messages whose ids were drawn in their order: deduplicated, collapsed, placed. Keys are taken
+-- Writes one checked message that has a key of some kind: deduplicated, collapsed, placed. The keys are taken by
+-- trying: whoever is first has them, and only a transaction with the same key waits.
+-- id: drawn by the caller; a duplicate's is that of the earlier message
+-- returns: id, message_id, outcome; as output parameters
+-- errors: none
+-- locks: group, message
+-- role: internal
+CREATE OR ALTER PROCEDURE {{ box._enqueue }}
+    @id bigint OUTPUT,
+    @message_id uniqueidentifier OUTPUT,
+    @outcome nvarchar(20) OUTPUT,
+    @now_at datetime2(6),
+    @topic nvarchar(255),
+    @payload nvarchar(max),
+    @correlation_id nvarchar(255),
+    @due_at datetime2(6),
+    @group_id nvarchar(255),
+    @priority smallint,
+    @dedup_key nvarchar(255),
+    @collapse_key nvarchar(255),
+    @expires_at datetime2(6),
+    @headers nvarchar(max),
+    @created_at datetime2(6)
+AS
+BEGIN
+    SET NOCOUNT, XACT_ABORT ON;
+
+    DECLARE @new_id bigint = @id;
+    DECLARE @is_given bit = CASE WHEN @message_id IS NULL THEN 0 ELSE 1 END;
+    DECLARE @window_seconds float = 0;
+    DECLARE @tries int = 0;
+    DECLARE @is_entered bit = 0;
+    DECLARE @is_written bit = 0;
+    DECLARE @newest nvarchar(max);
+    DECLARE @removed int;
+
+    SET @outcome = N'created';
+    IF @is_given = 0
+        SET @message_id = {{ db._uuid }}(NEWID(), @now_at);
+    IF @dedup_key IS NOT NULL
+        SELECT @window_seconds = CONVERT(float, s.value)
+        FROM {{ box.settings }} AS s
+        WHERE s.name = N'dedup_window_seconds';
+
+    -- A violated key costs the statement, not the transaction; behind it the earlier row is there to read, or gone.
+    WHILE @window_seconds > 0 AND @is_entered = 0 AND @outcome = N'created'
+    BEGIN
+        SET XACT_ABORT OFF;
+        BEGIN TRY
+            UPDATE {{ box.dedup }} WITH (ROWLOCK)
+            SET id = @id, message_id = @message_id, seen_at = @now_at
+            WHERE dedup_key = @dedup_key + N'.'
+                AND seen_at <= DATEADD(
+                    MICROSECOND, -CONVERT(int, (@window_seconds - FLOOR(@window_seconds)) * 1000000),
+                    DATEADD(SECOND, -CONVERT(int, FLOOR(@window_seconds)), @now_at)
+                );
+            SET @is_entered = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
+            IF @is_entered = 0
+            BEGIN
+                INSERT INTO {{ box.dedup }} (dedup_key, id, message_id, seen_at)
+                SELECT @dedup_key + N'.', @id, @message_id, @now_at
+                WHERE NOT EXISTS (
+                    SELECT 1
+                    FROM {{ box.dedup }} AS d WITH (ROWLOCK, READCOMMITTEDLOCK)
+                    WHERE d.dedup_key = @dedup_key + N'.'
+                );
+                SET @is_entered = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
+            END;
+        END TRY
+        BEGIN CATCH
+            SET XACT_ABORT ON;
+            SET @tries += 1;
+            IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @tries > 20
+                THROW;
+        END CATCH;
+        SET XACT_ABORT ON;
+        IF @is_entered = 0
+            SELECT @id = d.id, @message_id = d.message_id, @outcome = N'duplicate'
+            FROM {{ box.dedup }} AS d WITH (ROWLOCK, READCOMMITTEDLOCK)
+            WHERE d.dedup_key = @dedup_key + N'.';
+    END;
+
+    WHILE @is_written = 0 AND @outcome = N'created'
+    BEGIN
+        SET XACT_ABORT OFF;
+        BEGIN TRY
+            INSERT INTO {{ box.message }} (
+                id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id,
+                group_id, dedup_key, collapse_key, headers
+            )
+            SELECT
+                @id, @message_id, @created_at, @due_at, @expires_at, 0, @priority, @topic, @payload, @correlation_id,
+                @group_id, @dedup_key, @collapse_key, @headers
+            WHERE @is_given = 0
+                OR NOT EXISTS (
+                    SELECT 1
+                    FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+                    WHERE m.message_id = @message_id
+                );
+            SET @is_written = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
+        END TRY
+        BEGIN CATCH
+            SET XACT_ABORT ON;
+            SET @tries += 1;
+            IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @tries > 20
+                THROW;
+        END CATCH;
+        SET XACT_ABORT ON;
+        IF @is_written = 0
+            SELECT @id = m.id, @outcome = N'duplicate'
+            FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+            WHERE m.message_id = @message_id;
+    END;
+
+    IF @outcome = N'duplicate'
+    BEGIN
+        -- A key entered above for a message that turned out to exist already stands for the existing one.
+        IF @is_entered = 1
+            UPDATE {{ box.dedup }} WITH (ROWLOCK)
+            SET id = @id
+            WHERE dedup_key = @dedup_key + N'.' AND id = @new_id;
+        RETURN;
+    END;
+
+    -- A group gets a ticket with each member: one too many is dropped by the claim that meets it.
+    IF @group_id IS NOT NULL
+        INSERT INTO {{ box.group_member }} (group_key, id) VALUES (@group_id + N'.', @id);
+    IF @due_at > @now_at
+        INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key, group_key)
+        SELECT
+            @due_at, @id,
+            CASE WHEN @group_id IS NULL THEN @id END,
+            CASE WHEN @group_id IS NULL THEN @expires_at END,
+            -@priority, @topic + N'.', @group_id + N'.';
+    ELSE
+        INSERT INTO {{ box.ready }} (lane, ticket, expires_at, topic_key, group_key)
+        SELECT
+            -@priority, @id, CASE WHEN @group_id IS NULL THEN @expires_at END, @topic + N'.', @group_id + N'.';
+
+    IF @collapse_key IS NOT NULL
+    BEGIN
+        SET @newest = CONCAT(N'[', @id, N']');
+        EXEC @removed = {{ box._replace }} @newest = @newest;
+        IF @removed > 0
+            SET @outcome = N'collapsed';
+    END;
+END;

@@ -1,0 +1,63 @@
+-- after: _regroup
+
+-- Moves up to room messages and groups whose time has come to the tail of what is ready, earliest first.
+-- returns: none
+-- errors: none
+-- locks: group
+-- role: internal
+CREATE OR ALTER PROCEDURE {{ box._promote }}
+    @room int
+AS
+BEGIN
+    SET NOCOUNT, XACT_ABORT ON;
+
+    DECLARE @now_at datetime2(6) = {{ db._now }}();
+    DECLARE @groups nvarchar(max);
+    DECLARE @due TABLE (due_at datetime2(6) NOT NULL, no bigint NOT NULL, PRIMARY KEY (due_at, no));
+    DECLARE @gone TABLE (
+        due_at datetime2(6) NOT NULL,
+        no bigint NOT NULL,
+        id bigint,
+        expires_at datetime2(6),
+        lane int NOT NULL,
+        topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL,
+        group_key nvarchar(256) COLLATE Latin1_General_100_BIN2,
+        PRIMARY KEY (due_at, no)
+    );
+    DECLARE @drawn TABLE (ticket bigint NOT NULL PRIMARY KEY);
+
+    INSERT INTO @due (due_at, no)
+    SELECT TOP (@room) s.due_at, s.no
+    FROM {{ box.scheduled }} AS s WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE s.due_at <= @now_at
+    ORDER BY s.due_at, s.no;
+
+    DELETE s
+    OUTPUT
+        deleted.due_at, deleted.no, deleted.id, deleted.expires_at, deleted.lane, deleted.topic_key, deleted.group_key
+    INTO @gone (due_at, no, id, expires_at, lane, topic_key, group_key)
+    FROM @due AS d
+    INNER JOIN {{ box.scheduled }} AS s WITH (ROWLOCK, FORCESEEK) ON s.due_at = d.due_at AND s.no = d.no
+    WHERE s.due_at <= @now_at;
+
+    INSERT INTO @drawn (ticket)
+    SELECT NEXT VALUE FOR {{ box._ids }}
+    FROM @gone AS g
+    WHERE g.id IS NOT NULL;
+
+    INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic_key)
+    SELECT d.lane, t.ticket, d.id, d.expires_at, d.topic_key
+    FROM (
+        SELECT g.lane, g.id, g.expires_at, g.topic_key, ROW_NUMBER() OVER (ORDER BY g.due_at, g.no) AS place
+        FROM @gone AS g
+        WHERE g.id IS NOT NULL
+    ) AS d
+    INNER JOIN (
+        SELECT n.ticket, ROW_NUMBER() OVER (ORDER BY n.ticket) AS place
+        FROM @drawn AS n
+    ) AS t ON t.place = d.place;
+
+    SET @groups = (SELECT DISTINCT g.group_key FROM @gone AS g WHERE g.group_key IS NOT NULL FOR JSON PATH);
+    IF @groups IS NOT NULL
+        EXEC {{ box._regroup }} @groups = @groups;
+END;

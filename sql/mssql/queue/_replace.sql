@@ -1,0 +1,58 @@
+-- after: _withdraw
+
+-- Removes the older waiting messages of these collapse keys, and enters the newest of each. What is claimed or
+-- Removes the older waiting messages of these messages' collapse keys, and enters these as the newest. What is
+-- claimed or settled stays, and so does what another transaction is just claiming or collapsing: nobody waits.
+-- newest: the message of each key that stays, a JSON array
+-- keys: without repeats, in any order
+-- newest: the message of each key that stays
+-- returns: text[]; here the number of messages removed
+-- errors: none
+-- locks: message
+-- role: internal
+CREATE OR ALTER PROCEDURE {{ box._replace }}
+    @newest nvarchar(max)
+AS
+BEGIN
+    SET NOCOUNT, XACT_ABORT ON;
+
+    DECLARE @id bigint;
+    DECLARE @ids nvarchar(max);
+    DECLARE @taken int;
+    DECLARE @key TABLE (
+        collapse_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
+        id bigint NOT NULL
+    );
+    DECLARE @older TABLE (id bigint NOT NULL PRIMARY KEY);
+    DECLARE @removed TABLE (id bigint NOT NULL PRIMARY KEY);
+
+    INSERT INTO @key (collapse_key, id)
+    SELECT m.collapse_key + N'.', m.id
+    FROM OPENJSON(@newest) AS j
+    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = CONVERT(bigint, j.value);
+
+    DELETE c
+    OUTPUT deleted.id INTO @older (id)
+    FROM @key AS k
+    INNER JOIN {{ box.collapse }} AS c WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
+        ON c.collapse_key = k.collapse_key AND c.id < k.id;
+
+    INSERT INTO {{ box.collapse }} (collapse_key, id)
+    SELECT k.collapse_key, k.id
+    FROM @key AS k;
+
+    SET @id = (SELECT MIN(o.id) FROM @older AS o);
+    WHILE @id IS NOT NULL
+    BEGIN
+        SET @ids = CONCAT(N'[', @id, N']');
+        EXEC @taken = {{ box._withdraw }} @ids = @ids;
+        IF @taken = 1
+            INSERT INTO @removed (id) VALUES (@id);
+        SET @id = (SELECT MIN(o.id) FROM @older AS o WHERE o.id > @id);
+    END;
+
+    DELETE m
+    FROM @removed AS r
+    INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = r.id;
+    RETURN @@ROWCOUNT;
+END;

@@ -1,0 +1,102 @@
+-- Deletes up to batch_size Done messages older than the retention, oldest first, and nothing that is not Done.
+-- Deletes up to batch_size Done messages older than the retention, oldest first, and nothing that is not Done.
+-- One short transaction that skips locked rows; call it until it answers 0.
+-- On an outbox, deduplication keys past their window go too, uncounted.
+{% if kind == "outbox" %}
+-- Deduplication keys past their window go too, uncounted.
+{% endif %}
+-- retention_seconds: from 0 to 1000000000
+-- batch_size: from 1 to 10000
+-- returns: affected
+-- errors: PB001
+-- locks: message
+-- role: operator
+CREATE OR ALTER PROCEDURE {{ box.cleanup }}
+    @retention_seconds decimal(12, 3),
+    @batch_size int = 1000
+AS
+BEGIN
+    SET NOCOUNT, XACT_ABORT ON;
+
+    DECLARE @affected int;
+    DECLARE @before_at datetime2(6);
+    DECLARE @old TABLE (id bigint NOT NULL PRIMARY KEY);
+    DECLARE @gone TABLE (id bigint NOT NULL PRIMARY KEY);
+    DECLARE @message TABLE (
+        id bigint NOT NULL PRIMARY KEY,
+        topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2,
+        collapse_key nvarchar(256) COLLATE Latin1_General_100_BIN2
+    );
+{% if kind == "outbox" %}
+    DECLARE @window_seconds decimal(18, 6);
+    DECLARE @key TABLE (dedup_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
+{% endif %}
+
+    EXEC {{ db._check_cleanup }} @retention_seconds = @retention_seconds, @batch_size = @batch_size;
+    SET @before_at = DATEADD(
+        MILLISECOND, -CONVERT(int, (@retention_seconds - FLOOR(@retention_seconds)) * 1000),
+        DATEADD(SECOND, -CONVERT(int, FLOOR(@retention_seconds)), {{ db._now }}())
+    );
+
+    BEGIN TRANSACTION;
+    -- Found through the index without keeping locks, then locked by key: in the same order as everybody else does.
+    INSERT INTO @old (id)
+    SELECT TOP (@batch_size) n.id
+    FROM {{ box.done }} AS n WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE n.processed_at <= @before_at
+    ORDER BY n.processed_at;
+
+    DELETE n
+    OUTPUT deleted.id INTO @gone (id)
+    FROM @old AS o
+    INNER JOIN {{ box.done }} AS n WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON n.id = o.id
+    WHERE n.processed_at <= @before_at;
+    SET @affected = @@ROWCOUNT;
+
+    IF @affected > 0
+    BEGIN
+        INSERT INTO @message (id, topic_key, collapse_key)
+        SELECT m.id, m.topic + N'.', m.collapse_key + N'.'
+        FROM @gone AS g
+        INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = g.id;
+
+        DELETE m
+        FROM @gone AS g
+        INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id;
+
+        INSERT INTO {{ box.tally }} (topic_key, done)
+        SELECT m.topic_key, -COUNT(*)
+        FROM @message AS m
+        WHERE m.topic_key IS NOT NULL
+        GROUP BY m.topic_key;
+
+        DELETE c
+        FROM @message AS m
+        INNER JOIN {{ box.collapse }} AS c WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
+            ON c.collapse_key = m.collapse_key AND c.id = m.id;
+    END;
+{% if kind == "outbox" %}
+
+    SELECT @window_seconds = CONVERT(decimal(18, 6), s.value)
+    FROM {{ box.settings }} AS s
+    WHERE s.name = N'dedup_window_seconds';
+    SET @before_at = DATEADD(
+        MICROSECOND, -CONVERT(int, (@window_seconds - FLOOR(@window_seconds)) * 1000000),
+        DATEADD(SECOND, -CONVERT(int, FLOOR(@window_seconds)), {{ db._now }}())
+    );
+    INSERT INTO @key (dedup_key)
+    SELECT TOP (@batch_size) d.dedup_key
+    FROM {{ box.dedup }} AS d WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    WHERE d.seen_at <= @before_at
+    ORDER BY d.seen_at;
+
+    DELETE d
+    FROM @key AS k
+    INNER JOIN {{ box.dedup }} AS d WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
+        ON d.dedup_key = k.dedup_key
+    WHERE d.seen_at <= @before_at;
+{% endif %}
+    COMMIT TRANSACTION;
+
+    SELECT @affected AS affected;
+END;

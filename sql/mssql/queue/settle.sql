@@ -1,0 +1,226 @@
+-- after: _bury, _lock_groups, _put_back, _regroup, claim
+
+-- Settles a batch, each message its own way, and claims the next: a busy worker's one round trip a batch.
+-- All or nothing. The first record of an id counts; messages that this owner does not hold are passed over.
+-- owner_token: not the nil uuid
+-- outcomes: a JSON array of objects with id, result (ack, abandon, release or fail), error (needed to fail) and delay_seconds
+-- claim_batch: from 0 to 10000
+-- lease_seconds: from 1 to 86400
+-- topics: of the next claim; null for all
+{% if kind == "inbox" %}
+-- returns: id, message_id, source, topic, payload, hash, group_id, priority, headers, attempt, first_seen_at, last_seen_at, due_at, expires_at, last_error, locked_until
+{% else %}
+-- returns: id, message_id, topic, payload, correlation_id, group_id, priority, headers, attempt, created_at, due_at, expires_at, last_error, locked_until
+{% endif %}
+-- errors: PB001, PB003
+-- locks: group, lease, message
+-- role: worker
+CREATE OR ALTER PROCEDURE {{ box.settle }}
+    @owner_token uniqueidentifier,
+    @outcomes nvarchar(max),
+    @claim_batch int = 0,
+    @lease_seconds int = 30,
+    @topics nvarchar(max) = NULL
+AS
+BEGIN
+    SET NOCOUNT, XACT_ABORT ON;
+
+    DECLARE @now_at datetime2(6);
+    DECLARE @base float;
+    DECLARE @cap float;
+    DECLARE @ids nvarchar(max);
+    DECLARE @groups nvarchar(max);
+    DECLARE @raw TABLE (
+        ordinal int NOT NULL PRIMARY KEY,
+        type int NOT NULL,
+        id nvarchar(max) COLLATE Latin1_General_100_BIN2,
+        result nvarchar(max) COLLATE Latin1_General_100_BIN2,
+        error nvarchar(max) COLLATE Latin1_General_100_BIN2,
+        delay_seconds nvarchar(max) COLLATE Latin1_General_100_BIN2
+    );
+    DECLARE @outcome TABLE (
+        id bigint NOT NULL PRIMARY KEY,
+        result nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL,
+        error nvarchar(max) COLLATE Latin1_General_100_BIN2,
+        delay_seconds float
+    );
+    DECLARE @gone TABLE (
+        id bigint NOT NULL PRIMARY KEY,
+        topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL,
+        group_key nvarchar(256) COLLATE Latin1_General_100_BIN2
+    );
+    DECLARE @tried TABLE (id bigint NOT NULL PRIMARY KEY, attempt int NOT NULL, wait_seconds float NOT NULL);
+
+    IF @claim_batch IS NULL OR @claim_batch NOT BETWEEN 0 AND 10000
+        EXEC {{ db._reject }} @argument = N'claim_batch', @rule = N'must be from 0 to 10000';
+    IF @owner_token IS NULL
+        OR @owner_token = '00000000-0000-0000-0000-000000000000'
+        OR @lease_seconds IS NULL OR @lease_seconds NOT BETWEEN 1 AND 86400
+        EXEC {{ db._check_owner }} @owner_token = @owner_token, @lease_seconds = @lease_seconds, @batch_size = 1;
+    IF @outcomes IS NULL
+        OR ISJSON(@outcomes) = 0
+        OR CHARINDEX(N'[', @outcomes + N'[') > CHARINDEX(N'{', @outcomes + N'{')
+        EXEC {{ db._reject }} @argument = N'outcomes', @rule = N'must be a JSON array';
+
+    INSERT INTO @raw (ordinal, type, id, result, error, delay_seconds)
+    SELECT CONVERT(int, j.[key]), j.type, o.id, o.result, o.error, o.delay_seconds
+    FROM OPENJSON(@outcomes) AS j
+    CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
+        id nvarchar(max) '$.id',
+        result nvarchar(max) '$.result',
+        error nvarchar(max) '$.error',
+        delay_seconds nvarchar(max) '$.delay_seconds'
+    ) AS o;
+    IF EXISTS (
+        SELECT 1
+        FROM @raw AS r
+        WHERE r.type <> 5
+            OR r.id IS NULL
+            OR TRY_CONVERT(bigint, r.id) IS NULL
+            OR r.result IS NULL
+            OR r.result + N'.' NOT IN (N'ack.', N'abandon.', N'release.', N'fail.')
+            OR (r.result = N'fail' AND r.error IS NULL)
+            OR (r.delay_seconds IS NOT NULL AND TRY_CONVERT(float, r.delay_seconds) IS NULL)
+            OR TRY_CONVERT(float, r.delay_seconds) <= 0
+            OR TRY_CONVERT(float, r.delay_seconds) > 1000000000
+    )
+        EXEC {{ db._reject }}
+            @argument = N'outcomes',
+            @rule = N'every record needs an id and a result of ack, abandon, release or fail; a fail needs an error; delay_seconds must be above 0 and at most 1000000000';
+
+    INSERT INTO @outcome (id, result, error, delay_seconds)
+    SELECT f.id, f.result, f.error, f.delay_seconds
+    FROM (
+        SELECT
+            CONVERT(bigint, r.id) AS id, r.result, r.error, TRY_CONVERT(float, r.delay_seconds) AS delay_seconds,
+            ROW_NUMBER() OVER (PARTITION BY CONVERT(bigint, r.id) ORDER BY r.ordinal) AS no
+        FROM @raw AS r
+    ) AS f
+    WHERE f.no = 1;
+
+    BEGIN TRANSACTION;
+    IF EXISTS (SELECT 1 FROM {{ box.lease }} AS l WITH (READUNCOMMITTED) WHERE l.group_key IS NOT NULL)
+    BEGIN
+        SET @ids = ISNULL(
+            (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), o.id), N',') + N']' FROM @outcome AS o), N'[]'
+        );
+        EXEC {{ box._lock_groups }} @owner_token = @owner_token, @ids = @ids;
+    END;
+
+    DELETE l
+    OUTPUT deleted.id, deleted.topic_key, deleted.group_key INTO @gone (id, topic_key, group_key)
+    FROM @outcome AS o
+    INNER JOIN {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK) ON l.id = o.id
+    WHERE l.owner_token = @owner_token;
+
+    IF @@ROWCOUNT > 0
+    BEGIN
+        SET @now_at = {{ db._now }}();
+        INSERT INTO {{ box.done }} (id, processed_at, processed_by)
+        SELECT g.id, @now_at, @owner_token
+        FROM @gone AS g
+        INNER JOIN @outcome AS o ON o.id = g.id
+        WHERE o.result = N'ack';
+
+        INSERT INTO {{ box.tally }} (topic_key, done)
+        SELECT g.topic_key, COUNT(*)
+        FROM @gone AS g
+        INNER JOIN @outcome AS o ON o.id = g.id
+        WHERE o.result = N'ack'
+        GROUP BY g.topic_key;
+
+        IF EXISTS (SELECT 1 FROM @outcome AS o WHERE o.result <> N'ack')
+        BEGIN
+            SELECT
+                @base = MAX(CASE WHEN s.name = N'backoff_base_seconds' THEN CONVERT(float, s.value) END),
+                @cap = MAX(CASE WHEN s.name = N'backoff_cap_seconds' THEN CONVERT(float, s.value) END)
+            FROM {{ box.settings }} AS s
+            WHERE s.name IN (N'backoff_base_seconds', N'backoff_cap_seconds');
+
+            INSERT INTO @tried (id, attempt, wait_seconds)
+            SELECT
+                m.id,
+                m.attempt + 1,
+                CASE
+                    WHEN o.delay_seconds IS NOT NULL THEN o.delay_seconds
+                    WHEN m.attempt >= 64 OR @base * POWER(CONVERT(float, 2), m.attempt + 1) > @cap THEN @cap
+                    ELSE @base * POWER(CONVERT(float, 2), m.attempt + 1)
+                END
+            FROM @gone AS g
+            INNER JOIN @outcome AS o ON o.id = g.id
+            INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = g.id
+            WHERE o.result = N'abandon';
+
+            UPDATE m
+            SET
+                attempt = t.attempt,
+                due_at = DATEADD(
+                    MICROSECOND, CONVERT(int, (t.wait_seconds - FLOOR(t.wait_seconds)) * 1000000),
+                    DATEADD(SECOND, CONVERT(int, FLOOR(t.wait_seconds)), @now_at)
+                )
+            FROM @tried AS t
+            INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = t.id;
+
+            UPDATE m
+            SET last_error = o.error
+            FROM @gone AS g
+            INNER JOIN @outcome AS o ON o.id = g.id
+            INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id
+            WHERE o.result = N'fail' OR (o.result = N'abandon' AND LEN(o.error + N'.') > 1);
+
+            SET @ids = (
+                SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']'
+                FROM @gone AS g
+                INNER JOIN @outcome AS o ON o.id = g.id
+                WHERE o.result = N'fail'
+            );
+            IF @ids IS NOT NULL
+                EXEC {{ box._bury }} @ids = @ids, @error = NULL, @expired = 0;
+
+            SET @ids = (
+                SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']'
+                FROM @gone AS g
+                INNER JOIN @outcome AS o ON o.id = g.id
+                WHERE o.result IN (N'abandon', N'release')
+            );
+            IF @ids IS NOT NULL
+                EXEC {{ box._put_back }} @ids = @ids;
+        END;
+
+        -- Putting members back gave their groups a ticket already.
+        SET @groups = (
+            SELECT DISTINCT g.group_key
+            FROM @gone AS g
+            WHERE g.group_key IS NOT NULL
+                AND NOT EXISTS (
+                    SELECT 1
+                    FROM @gone AS p
+                    INNER JOIN @outcome AS o ON o.id = p.id
+                    WHERE p.group_key = g.group_key AND o.result IN (N'abandon', N'release')
+                )
+            FOR JSON PATH
+        );
+        IF @groups IS NOT NULL
+            EXEC {{ box._regroup }} @groups = @groups;
+    END;
+
+    IF @claim_batch > 0
+        EXEC {{ box.claim }}
+            @owner_token = @owner_token, @lease_seconds = @lease_seconds, @batch_size = @claim_batch, @topics = @topics;
+    COMMIT TRANSACTION;
+
+    IF @claim_batch = 0
+        SELECT TOP (0)
+{% if kind == "inbox" %}
+            m.id,
+            LEFT(m.message_id_key, LEN(m.message_id_key) - 1) AS message_id,
+            LEFT(m.source_key, LEN(m.source_key) - 1) AS source,
+            m.topic, m.payload, m.hash, m.group_id, m.priority, m.headers, m.attempt,
+            m.first_seen_at, m.last_seen_at, m.due_at, m.expires_at, m.last_error, l.locked_until
+{% else %}
+            m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.group_id, m.priority, m.headers, m.attempt,
+            m.created_at, m.due_at, m.expires_at, m.last_error, l.locked_until
+{% endif %}
+        FROM {{ box.message }} AS m
+        INNER JOIN {{ box.lease }} AS l ON l.id = m.id;
+END;

@@ -1,0 +1,15 @@
+-- How many done messages each topic has, without counting them: ack appends what it moved, a tick folds the
+-- appended rows into one row a topic.
+CREATE TABLE {{ box.tally }} (
+    no bigint IDENTITY(1, 1) NOT NULL,
+    topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    done bigint NOT NULL,
+    CONSTRAINT {{ key.pk_tally }} PRIMARY KEY CLUSTERED (no)
+);
+ALTER TABLE {{ box.tally }} SET (LOCK_ESCALATION = DISABLE);
+
+CREATE TABLE {{ box.tally_total }} (
+    topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL,
+    done bigint NOT NULL,
+    CONSTRAINT {{ key.pk_tally_total }} PRIMARY KEY CLUSTERED (topic_key)
+);

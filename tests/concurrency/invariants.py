@@ -1,0 +1,130 @@
+"""What must be true of a box's tables whenever no transaction is open, asked of the tables themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from uuid import UUID
+
+from tests.contract.support import KINDS, Row, ids
+from tests.support.database import Database
+
+DRAINER = UUID("dddddddd-dddd-4ddd-8ddd-dddddddddddd")
+FAR = 10_000_000
+"""Seconds beyond every lease and due time of these tests."""
+
+_ROUNDS = 5_000
+
+_PLACES = """
+SELECT id, 'ready' AS place FROM {b}_ready WHERE id IS NOT NULL
+UNION ALL SELECT id, 'scheduled' FROM {b}_scheduled WHERE id IS NOT NULL
+UNION ALL SELECT id, 'group_member' FROM {b}_group_member
+UNION ALL SELECT id, 'lease' FROM {b}_lease
+UNION ALL SELECT id, 'done' FROM {b}_done
+UNION ALL SELECT id, 'dead' FROM {b}_dead
+"""
+_SEEN = "UNION ALL SELECT id, 'seen' FROM {b}_seen"
+
+_RULES = {
+    "a message is in exactly one place": """
+        SELECT m.id, min(p.place) AS one, max(p.place) AS other
+        FROM {b}_message AS m LEFT JOIN ({places}) AS p ON p.id = m.id
+        GROUP BY m.id HAVING count(p.id) <> 1
+        """,
+    "what has a place is a message": """
+        SELECT p.id, p.place FROM ({places}) AS p
+        WHERE NOT EXISTS (SELECT 1 FROM {b}_message AS m WHERE m.id = p.id)
+        """,
+    "a group that waits has a ticket or is held": """
+        SELECT DISTINCT gm.group_id FROM {b}_group_member AS gm
+        WHERE NOT EXISTS (SELECT 1 FROM {b}_lease AS l WHERE l.group_id = gm.group_id)
+            AND NOT EXISTS (SELECT 1 FROM {b}_ready AS r WHERE r.group_id = gm.group_id)
+            AND NOT EXISTS (SELECT 1 FROM {b}_scheduled AS s WHERE s.group_id = gm.group_id)
+        """,
+    "one owner holds a group": """
+        SELECT l.group_id FROM {b}_lease AS l WHERE l.group_id IS NOT NULL
+        GROUP BY l.group_id HAVING count(DISTINCT l.owner_token) > 1
+        """,
+    "a member and a lease carry their message's group": """
+        SELECT p.id FROM (
+            SELECT id, group_id FROM {b}_group_member UNION ALL SELECT id, group_id FROM {b}_lease
+        ) AS p INNER JOIN {b}_message AS m ON m.id = p.id
+        WHERE coalesce(p.group_id, '') <> coalesce(m.group_id, '')
+        """,
+    "the tally counts what is done": """
+        SELECT c.topic, sum(c.done) AS off_by FROM (
+            SELECT topic, done FROM {b}_tally
+            UNION ALL SELECT topic, done FROM {b}_tally_total
+            UNION ALL
+            SELECT m.topic, -1 FROM {b}_done AS n INNER JOIN {b}_message AS m ON m.id = n.id
+            WHERE m.topic IS NOT NULL
+        ) AS c GROUP BY c.topic HAVING sum(c.done) <> 0
+        """,
+}
+_POSTGRES_RULES = {
+    "the low marks are behind everything they guard": """
+        SELECT 'ready' AS what FROM {b}_ready
+        WHERE lane = 0 AND ticket < (SELECT last_value FROM {i}_low_ticket)
+        UNION ALL SELECT 'scheduled' FROM {b}_scheduled
+        WHERE due_at < to_timestamp((SELECT last_value FROM {i}_low_due) / 1000000.0)
+        UNION ALL SELECT 'lease' FROM {b}_lease
+        WHERE locked_until < to_timestamp((SELECT last_value FROM {i}_low_lease) / 1000000.0)
+        """,
+}
+_AFTER_DRAIN = {
+    "nothing waits": "SELECT p.id FROM ({places}) AS p WHERE p.place NOT IN ('done', 'dead', 'seen')",
+    "no group is left": "SELECT g.group_id FROM {b}_group AS g",
+    "no ticket is left": """
+        SELECT group_id FROM {b}_ready UNION ALL SELECT group_id FROM {b}_scheduled
+        """,
+}
+
+
+def broken_rules(db: Database, box: str, *, drained: bool = False) -> dict[str, list[Row]]:
+    """The rules that the box's tables break, each with some of the rows that break it."""
+    rules = dict(_RULES)
+    if db.dialect == "postgres":
+        rules |= _POSTGRES_RULES
+    if drained:
+        rules |= _AFTER_DRAIN
+    places = _PLACES + (_SEEN if KINDS[box] == "inbox" else "")
+    names = {"b": f"{{schema}}.{box}", "i": f"{{schema}}._{box}"}
+    found: dict[str, list[Row]] = {}
+    for rule, text in rules.items():
+        query = text.replace("{places}", places)
+        for name, value in names.items():
+            query = query.replace("{" + name + "}", value)
+        if rows := db.sql(query):
+            found[rule] = rows[:5]
+    return found
+
+
+def check(db: Database, box: str, *, drained: bool = False) -> None:
+    """Fails if the box's tables break a rule; no transaction may be open."""
+    broken = broken_rules(db, box, drained=drained)
+    assert not broken, f"{box}: {broken}"
+
+
+def drain(db: Database, box: str, seen: Callable[[list[Row]], None] | None = None) -> list[int]:
+    """Lets every lease and delay pass, then claims and acknowledges until nothing is left; the ids in order.
+
+    Nothing may be left out: a message that no claim finds any more fails the check at the end.
+    """
+    db.advance(FAR)
+    taken: list[int] = []
+    empty = 0
+    for _ in range(_ROUNDS):
+        rows = db.call(f"{box}_claim", owner_token=DRAINER, lease_seconds=3600, batch_size=500)
+        if rows:
+            empty = 0
+            if seen is not None:
+                seen(rows)
+            taken += ids(rows)
+            db.call(f"{box}_ack", owner_token=DRAINER, ids=ids(rows))
+        else:
+            # A group that needed another look is looked at again after a fifth of a second.
+            empty += 1
+            if empty > 2:
+                break
+            db.advance(1)
+    check(db, box, drained=True)
+    return taken

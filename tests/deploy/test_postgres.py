@@ -1,0 +1,183 @@
+"""What only PostgreSQL has: restricted roles, poolers, grants, dependent objects."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
+
+import psycopg
+import pytest
+
+from pysqlbox.deploy.migrate import migrate
+from pysqlbox.deploy.names import Box
+from pysqlbox.drivers.postgres import connect
+from pysqlbox.drivers.url import parse_url
+from pysqlbox.errors import AccessDenied, PysqlboxError
+from tests.deploy.release import Release
+from tests.support.database import execute_once
+
+PGBOUNCER = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
+pytestmark = pytest.mark.dialect("postgres")
+
+
+@pytest.fixture
+def owner_url(empty_url: str) -> Iterator[str]:
+    """A role that owns the schema `infra` and may create nothing anywhere else."""
+    database = urlsplit(empty_url).path.removeprefix("/")
+    for statement in (
+        "CREATE ROLE pysqlbox_owner LOGIN PASSWORD 'secret'",
+        f"REVOKE ALL ON DATABASE {database} FROM PUBLIC",
+        f"GRANT CONNECT ON DATABASE {database} TO pysqlbox_owner",
+        "REVOKE ALL ON SCHEMA public FROM PUBLIC",
+        "CREATE SCHEMA infra AUTHORIZATION pysqlbox_owner",
+    ):
+        execute_once(empty_url, statement)
+    parts = urlsplit(empty_url)
+    host = parts.netloc.rpartition("@")[2]
+    try:
+        yield parts._replace(netloc=f"pysqlbox_owner:secret@{host}").geturl()
+    finally:
+        for statement in ("DROP OWNED BY pysqlbox_owner CASCADE", "DROP ROLE pysqlbox_owner"):
+            execute_once(empty_url, statement)
+
+
+def test_role_that_owns_only_its_schema(owner_url: str) -> None:
+    """No right beyond the schema is needed."""
+    assert migrate(owner_url, boxes=[Box("orders", "inbox")]).changes
+    assert not migrate(owner_url).changes
+    with pytest.raises(AccessDenied, match="permission denied for database"):
+        migrate(owner_url, schema="another")
+
+
+def test_grants_survive(empty_url: str, release: Release) -> None:
+    """Whoever could call a routine or read a view still can, however it was created anew; nobody else."""
+    release.migrate(empty_url)
+    execute_once(empty_url, "CREATE ROLE pysqlbox_reader")
+    try:
+        execute_once(empty_url, "REVOKE ALL ON FUNCTION infra.outbox_total FROM PUBLIC")
+        execute_once(empty_url, "GRANT EXECUTE ON FUNCTION infra.outbox_total TO pysqlbox_reader")
+        execute_once(empty_url, "GRANT SELECT ON infra.outbox_items TO pysqlbox_reader WITH GRANT OPTION")
+        release.routine("total", "renamed", "count(*)")
+        release.view("note, id")
+        release.migrate(empty_url)
+        rows = execute_once(
+            empty_url,
+            "SELECT proacl::text AS acl FROM pg_proc WHERE proname = 'outbox_total' UNION ALL"
+            " SELECT relacl::text FROM pg_class WHERE relname = 'outbox_items'",
+        )
+        assert "pysqlbox_reader=X/" in str(rows[0]["acl"])
+        assert "{=X/" not in str(rows[0]["acl"])
+        assert ",=X/" not in str(rows[0]["acl"])
+        assert "pysqlbox_reader=r*/" in str(rows[1]["acl"])
+    finally:
+        execute_once(empty_url, "DROP OWNED BY pysqlbox_reader")
+        execute_once(empty_url, "DROP ROLE pysqlbox_reader")
+
+
+def test_foreign_view_in_the_way_is_named(empty_url: str, release: Release) -> None:
+    """Somebody's own view on ours is never dropped; the error names it."""
+    release.migrate(empty_url)
+    execute_once(empty_url, "CREATE VIEW public.report AS SELECT id FROM infra.outbox_items")
+    release.routine("total", "n", "count(*) + 1")
+    assert release.migrate(empty_url).changes  # not in the way of this
+    release.view("note, id")
+    with pytest.raises(PysqlboxError, match="depend"):
+        release.migrate(empty_url)
+    assert execute_once(empty_url, "SELECT count(*) AS n FROM public.report") == [{"n": 0}]
+
+
+def test_session_defaults_do_not_matter(empty_url: str, release: Release) -> None:
+    """A database with its own search_path, isolation and timeouts deploys alike, without false drift."""
+    database = urlsplit(empty_url).path.removeprefix("/")
+    release.migrate(empty_url)
+    for setting in (
+        "search_path = infra, public",
+        "default_transaction_isolation = serializable",
+        "statement_timeout = '5ms'",
+    ):
+        execute_once(empty_url, f"ALTER DATABASE {database} SET {setting}")
+    assert not release.status(empty_url).changes
+    release.second_version()
+    release.migrate(empty_url)
+    assert not release.status(empty_url).changes
+
+
+def test_behind_pgbouncer_in_transaction_mode(empty_url: str) -> None:
+    """Nothing outlives a transaction on the server's side."""
+    if not Path(PGBOUNCER).exists():
+        pytest.skip("pgbouncer is not installed")
+    with pgbouncer(empty_url) as url:
+        assert migrate(url).changes
+        assert not migrate(url).changes
+        with contextlib.closing(connect(parse_url(url))) as connection:
+            locks = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+            assert connection.execute(locks).fetchone() == (0,)
+
+
+@contextlib.contextmanager
+def pgbouncer(url: str) -> Iterator[str]:
+    """A pooler in transaction mode before the database; yields its URL."""
+    parts = urlsplit(url)
+    query = parse_qs(parts.query)
+    host = query["host"][0] if "host" in query else parts.hostname
+    port = query["port"][0] if "port" in query else parts.port or 5432
+    database = parts.path.removeprefix("/")
+    user = parts.username or getpass.getuser()
+    folder = Path(tempfile.mkdtemp(prefix="pysqlbox-pooler-"))
+    listen = free_port()
+    (folder / "users.txt").write_text(f'"{user}" ""\n')
+    (folder / "pgbouncer.ini").write_text(
+        f"[databases]\n{database} = host={host} port={port} dbname={database} user={user}\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {listen}\nauth_type = any\n"
+        f"auth_file = {folder}/users.txt\npool_mode = transaction\nunix_socket_dir =\n"
+        "default_pool_size = 2\nserver_reset_query =\n"
+    )
+    # It refuses to run as root; the server's own user may enter the folder of its socket.
+    owner = Path(host).stat().st_uid if host and Path(host).is_dir() else pwd.getpwnam("nobody").pw_uid
+    owner = owner if os.geteuid() == 0 else os.geteuid()
+    for path in (folder, *folder.iterdir()):
+        os.chown(path, owner, -1)
+    process = subprocess.Popen(
+        [PGBOUNCER, "-q", str(folder / "pgbouncer.ini")],
+        user=owner,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        pooled = f"postgresql://{quote(user)}@127.0.0.1:{listen}/{database}"
+        wait_for(pooled)
+        yield pooled
+    finally:
+        process.terminate()
+        process.wait(10)
+        shutil.rmtree(folder)
+
+
+def free_port() -> int:
+    """A port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(url: str) -> None:
+    """Waits until the pooler answers."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            psycopg.connect(url, connect_timeout=3).close()
+            return
+        except psycopg.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

@@ -1,0 +1,1 @@
+"""Gates over the SQL: what a compiler, a linter and plpgsql_check have to say."""

@@ -1,0 +1,1 @@
+"""Both dialects say the same: files, routines, parameters, results, errors, headers."""

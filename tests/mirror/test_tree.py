@@ -1,0 +1,89 @@
+"""The two trees under sql/ have the same files, and their routines say the same in both dialects."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.mirror.pairs import by_title, files, pairs
+from tools.routines import Routine
+
+DIFFERENT_PARAMETERS = {
+    "internal/uuid.sql": "a T-SQL function may call neither NEWID() nor the clock, so its caller does",
+    "outbox/_enqueue.sql": "PostgreSQL takes a batch as an array of rows; T-SQL one message as scalars",
+    "queue/_claim_groups.sql": "a T-SQL procedure cannot hand a set to its caller, so it writes the leases itself",
+    "queue/_replace.sql": "T-SQL reads the keys from the messages, for it has no arrays to pass them in",
+    "queue/_unpaused.sql": "T-SQL reads the paused topics itself, for it has no arrays to pass them in",
+}
+"""Templates of internal routines whose parameters have to differ, and why; public ones never may."""
+
+SAME_TYPES = {
+    "uuid": "uniqueidentifier",
+    "text": "nvarchar(max)",
+    "bigint[]": "nvarchar(max)",
+    "text[]": "nvarchar(max)",
+    "jsonb": "nvarchar(max)",
+    "timestamptz": "datetimeoffset(6)",
+    "bytea": "varbinary(max)",
+    "boolean": "bit",
+    "numeric": "decimal(12,3)",
+    "integer": "int",
+    "smallint": "smallint",
+    "bigint": "bigint",
+}
+"""A public parameter's type in T-SQL by its type in PostgreSQL. Text is nvarchar(max) throughout: a shorter
+parameter would cut an argument that is too long instead of letting the routine reject it."""
+
+TITLES = sorted(pairs())
+PUBLIC = [title for title in TITLES if not pairs()[title][0].internal]
+
+
+def test_both_trees_have_the_same_files() -> None:
+    assert files("postgres") == files("mssql")
+
+
+def test_both_dialects_have_the_same_routines() -> None:
+    postgres, mssql = by_title("postgres"), by_title("mssql")
+    assert {t: r.name for t, r in postgres.items()} == {t: r.name for t, r in mssql.items()}
+    assert PUBLIC, "no public routine was read"
+
+
+@pytest.mark.parametrize("title", TITLES)
+def test_parameters_are_the_same(title: str) -> None:
+    postgres, mssql = pairs()[title]
+    if postgres.path in DIFFERENT_PARAMETERS:
+        assert postgres.internal
+        return
+    assert _parameters(postgres) == _parameters(mssql)
+
+
+@pytest.mark.parametrize("title", PUBLIC)
+def test_parameter_types_correspond(title: str) -> None:
+    postgres, mssql = pairs()[title]
+    expected = {parameter.name: SAME_TYPES[parameter.type] for parameter in postgres.parameters}
+    found = {parameter.name: parameter.type.replace(" ", "") for parameter in mssql.parameters}
+    assert found == expected
+
+
+@pytest.mark.parametrize("title", PUBLIC)
+def test_optional_parameters_stand_last(title: str) -> None:
+    for routine in pairs()[title]:
+        optional = [parameter.optional for parameter in routine.parameters]
+        assert optional == sorted(optional)
+
+
+@pytest.mark.parametrize("title", TITLES)
+@pytest.mark.parametrize("field", ["returns", "errors", "locks", "role"])
+def test_headers_say_the_same(title: str, field: str) -> None:
+    postgres, mssql = pairs()[title]
+    assert postgres.header.names(field) == mssql.header.names(field)
+
+
+@pytest.mark.parametrize("title", PUBLIC)
+def test_headers_rule_the_same_parameters(title: str) -> None:
+    postgres, mssql = pairs()[title]
+    assert postgres.header.purpose == mssql.header.purpose
+    assert postgres.header.rules == mssql.header.rules
+
+
+def _parameters(routine: Routine) -> list[tuple[str, bool]]:
+    return [(parameter.name, parameter.optional) for parameter in routine.parameters]

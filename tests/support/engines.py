@@ -1,0 +1,166 @@
+"""The engines a test may run on: what there is, what there is not and why, and one started engine.
+
+Nothing is started on import: an engine starts when the first test asks for it and stops with the session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from pysqlbox.deploy.names import Dialect
+from tests.support import containers, local_postgres
+from tests.support.database import execute_once, server_version
+
+MSSQL_VARIABLE = "PYSQLBOX_TEST_MSSQL"
+_DATABASE = re.compile(r"pysqlbox_test_(\d{12})_[0-9a-f]{8}")
+_STALE = timedelta(hours=6)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineKind:
+    """An engine that this machine has, or lacks for a reason."""
+
+    id: str
+    dialect: Dialect
+    missing: str | None
+    start: Callable[[], AbstractContextManager[str]]
+    """Starts the server; yields the URL of a database from which others can be created."""
+    container: bool = False
+    """Whether it is an image, one of several versions of what the other engines are."""
+
+
+@cache
+def engine_kinds() -> dict[str, EngineKind]:
+    """Every engine by its id, in the order tests run on them."""
+    kinds = [_embedded(), *_system(), _named_mssql(), *_containers()]
+    return {kind.id: kind for kind in kinds}
+
+
+def _embedded() -> EngineKind:
+    missing = None if local_postgres.embedded_installed() else "the extra pysqlbox[embedded] is not installed"
+    return EngineKind("pg18", "postgres", missing, local_postgres.embedded_server)
+
+
+def _system() -> list[EngineKind]:
+    versions = local_postgres.system_versions()
+    if not versions:
+        reason = f"no PostgreSQL {local_postgres.OLDEST} or newer in {local_postgres.SYSTEM_ROOT}"
+        return [EngineKind("pg15", "postgres", reason, _never)]
+    return [
+        # The embedded server has the id pg18.
+        EngineKind(
+            "pg18-system" if version == 18 else f"pg{version}", "postgres", None, _system_start(version)
+        )
+        for version in versions
+    ]
+
+
+def _system_start(version: int) -> Callable[[], AbstractContextManager[str]]:
+    return lambda: local_postgres.system_server(local_postgres.system_versions()[version])
+
+
+def _named_mssql() -> EngineKind:
+    url = os.environ.get(MSSQL_VARIABLE)
+    if not url:
+        return EngineKind("mssql", "mssql", f"{MSSQL_VARIABLE} names no T-SQL engine", _never)
+    if importlib.util.find_spec("pyodbc") is None:
+        return EngineKind("mssql", "mssql", "the extra pysqlbox[mssql] is not installed", _never)
+    return EngineKind("mssql", "mssql", None, lambda: contextlib.nullcontext(url))
+
+
+def _containers() -> list[EngineKind]:
+    missing = containers.missing()
+    return [
+        EngineKind(image.id, image.dialect, missing or image.missing(), image.start, container=True)
+        for image in containers.IMAGES
+    ]
+
+
+def _never() -> AbstractContextManager[str]:
+    raise LookupError("this engine is not here")
+
+
+@dataclass(slots=True)
+class Engine:
+    """A running engine, with the databases that a test session makes on it."""
+
+    id: str
+    dialect: Dialect
+    url: str
+    version: str
+    _databases: list[str] = field(default_factory=list)
+
+    def create_database(self) -> str:
+        """A new, empty database; answers its name."""
+        name = f"pysqlbox_test_{datetime.now(UTC):%Y%m%d%H%M}_{secrets.token_hex(4)}"
+        self.execute(f"CREATE DATABASE {name}")
+        self._databases.append(name)
+        return name
+
+    def drop_database(self, name: str) -> None:
+        """Drops a database, whoever is still connected to it."""
+        if self.dialect == "postgres":
+            self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        else:
+            self.execute(f"DROP DATABASE IF EXISTS {name}")
+        if name in self._databases:
+            self._databases.remove(name)
+
+    def database_url(self, name: str) -> str:
+        """The URL of another database of this engine."""
+        return with_database(self.url, name)
+
+    def execute(self, statement: str) -> None:
+        """Runs one statement outside any transaction, on the engine's own database."""
+        execute_once(self.url, statement)
+
+    def close(self) -> None:
+        """Drops the databases that are left."""
+        for name in list(self._databases):
+            self.drop_database(name)
+
+
+@contextlib.contextmanager
+def started(kind: EngineKind) -> Iterator[Engine]:
+    """The engine, running until the end of the block."""
+    with kind.start() as url:
+        engine = Engine(kind.id, kind.dialect, url, server_version(url))
+        if kind.id == "mssql":
+            _drop_stale_databases(engine)
+        try:
+            yield engine
+        finally:
+            engine.close()
+
+
+def _drop_stale_databases(engine: Engine) -> None:
+    """Removes what a killed run left on a server that outlives it."""
+    for row in execute_once(engine.url, "SELECT name FROM sys.databases"):
+        match = _DATABASE.fullmatch(str(row["name"]))
+        if (
+            match
+            and datetime.now(UTC) - datetime.strptime(match[1], "%Y%m%d%H%M").replace(tzinfo=UTC) > _STALE
+        ):
+            engine.drop_database(match[0])
+
+
+def with_database(url: str, name: str) -> str:
+    """The same URL or ODBC string, naming another database."""
+    if "://" in url:
+        return urlunsplit(urlsplit(url)._replace(path=f"/{quote(name)}"))
+    kept = [
+        part
+        for part in url.split(";")
+        if part and not re.match(r"\s*(database|initial catalog)\s*=", part, re.IGNORECASE)
+    ]
+    return ";".join([*kept, f"DATABASE={name}"])
