@@ -113,9 +113,11 @@ def read(dialect: Dialect, unit: Unit) -> Routine | None:
         block = _comment_block(rest[body.end() :]) if body else []
         codes = _PG_CODE.findall(unit.text)
     else:
-        columns = ()
+        columns = ()  # a procedure does not declare its result set
         before = [line.strip() for line in unit.text[: found.start("kind")].rstrip().splitlines()[:-1]]
-        block = _comment_block("\n".join(takewhile(lambda line: line.startswith("--"), reversed(before))))[::-1]
+        block = _comment_block("\n".join(takewhile(lambda line: line.startswith("--"), reversed(before))))[
+            ::-1
+        ]
         codes = [f"PB{number}" for number in _MS_CODE.findall(unit.text)]
     if not block:
         raise HeaderError(f"{dialect}/{unit.path}: has no header")
@@ -156,6 +158,8 @@ def _parameters(signature: str) -> tuple[tuple[Parameter, ...], tuple[str, ...]]
         name, declared = words[0].lstrip("@").strip('"'), " ".join(words[1:])
         if mode in ("OUT", "INOUT"):
             outputs.append(name)
+        elif declared.upper().endswith((" OUT", " OUTPUT")):  # T-SQL's internal ones answer that way
+            mode = "OUT"
         if mode == "OUT":
             continue
         declared = re.sub(r"^AS\s+", "", declared, flags=re.IGNORECASE)

@@ -94,7 +94,8 @@ def test_catalog_of_mssql_has_the_same_parameters(db: Database) -> None:
         SELECT o.name AS name, p.name AS parameter
         FROM sys.objects AS o
             INNER JOIN sys.schemas AS s ON s.schema_id = o.schema_id
-            LEFT JOIN sys.all_parameters AS p ON p.object_id = o.object_id AND p.parameter_id > 0
+            LEFT JOIN sys.all_parameters AS p
+                ON p.object_id = o.object_id AND p.parameter_id > 0 AND p.is_output = 0
         WHERE s.name = %s AND o.type IN ('P', 'FN', 'IF', 'TF')
         ORDER BY o.name, p.parameter_id
         """,
