@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from pysqlbox.errors import InvalidArgument
+from pysqlbox.errors import InvalidArgument, PysqlboxError
 from tests.support.database import Database, Session
 
 Row = dict[str, Any]
@@ -306,16 +306,17 @@ def refuses(argument: str) -> pytest.RaisesExc[InvalidArgument]:
     return pytest.raises(InvalidArgument, match=argument)
 
 
+def unreadable(db: Database) -> pytest.RaisesExc[PysqlboxError]:
+    """Expects the refusal of a value that the parameter's own type cannot read; the routine never sees it."""
+    return pytest.raises(PysqlboxError if is_babelfish(db) else InvalidArgument)
+
+
 def columns(db: Database, routine: str, *arguments: object) -> list[str]:
     """The columns a routine answers, read from the cursor, so that an empty answer has them too."""
     with db.session() as session:
         cursor = session.connection.cursor()
-        marks = ", ".join("%s" if db.dialect == "postgres" else "?" for _ in arguments)
-        name = f"{session.schema}.{routine}"
-        if db.dialect == "postgres":
-            cursor.execute(f"SELECT * FROM {name}({marks})", [_positional(db, value) for value in arguments])
-        else:
-            cursor.execute(f"EXEC {name} {marks}", [_positional(db, value) for value in arguments])
+        text, parameters = _call_text(db, session.schema, routine, arguments)
+        cursor.execute(text if db.dialect == "postgres" else text.replace("%s", "?"), parameters)
         while cursor.description is None:
             assert cursor.nextset(), f"{routine} answers no result set"
         return [column[0] for column in cursor.description]
@@ -323,10 +324,17 @@ def columns(db: Database, routine: str, *arguments: object) -> list[str]:
 
 def by_position(db: Database, routine: str, *arguments: object) -> list[Row]:
     """Runs a routine with arguments in the contract's order instead of by name."""
-    marks = ", ".join("%s" for _ in arguments)
-    name = f"{{schema}}.{routine}"
+    text, parameters = _call_text(db, "{schema}", routine, arguments)
+    return db.sql(text, *parameters)
+
+
+def _call_text(
+    db: Database, schema: str, routine: str, arguments: Sequence[object]
+) -> tuple[str, list[object]]:
+    marks = ", ".join("NULL" if value is None else "%s" for value in arguments)
+    name = f"{schema}.{routine}"
     text = f"SELECT * FROM {name}({marks})" if db.dialect == "postgres" else f"EXEC {name} {marks}"
-    return db.sql(text, *(_positional(db, value) for value in arguments))
+    return text, [_positional(db, value) for value in arguments if value is not None]
 
 
 def _positional(db: Database, value: object) -> object:
@@ -353,9 +361,21 @@ def impatient(session: Session) -> Session:
     return session
 
 
+def is_babelfish(db: Database) -> bool:
+    """Whether the engine is Babelfish, which speaks T-SQL but locks and reports in PostgreSQL's way."""
+    if db.dialect == "postgres":
+        return False
+    query = "SELECT CAST(SERVERPROPERTY('Babelfish') AS int) AS babelfish"
+    return db.sql(query)[0]["babelfish"] == 1
+
+
 def needs_lock_hints(db: Database) -> None:
     """Skips a test on an engine that parses READPAST and ROWLOCK but does not honour them."""
-    if db.dialect == "mssql":
-        answer = db.sql("SELECT CAST(SERVERPROPERTY('Babelfish') AS int) AS babelfish")[0]["babelfish"]
-        if answer == 1:
-            pytest.skip("Babelfish ignores lock hints, so a claim there waits for another open one")
+    if is_babelfish(db):
+        pytest.skip("Babelfish ignores lock hints, so a claim there waits for another open one")
+
+
+def needs_isolation_levels(db: Database) -> None:
+    """Skips a test on an engine that knows only READ COMMITTED."""
+    if is_babelfish(db):
+        pytest.skip("Babelfish refuses every isolation level but READ COMMITTED")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pysqlbox.errors import InvalidArgument
-from tests.contract.support import HOSTILE, NIL, OTHER, OWNER, Box, ids, refuses, server_now
+from tests.contract.support import HOSTILE, NIL, OTHER, OWNER, Box, ids, refuses, server_now, unreadable
 
 STEPS: dict[str, Callable[[Box, Any, Any], int]] = {
     "ack": lambda box, owner, some: box.ack(owner, some),
@@ -208,9 +208,11 @@ def test_ibx_057_a_null_or_empty_error_keeps_the_one_before(box: Box) -> None:
 def test_ibx_058_abandon_refuses_a_delay_that_is_not_above_zero(box: Box) -> None:
     message = box.put()
     box.take()
-    for delay in (0, -1, -0.001, 1000000001):
+    for delay in (0, -1, -0.001):
         with refuses("delay_seconds"):
             box.abandon(OWNER, [message], delay_seconds=delay)
+    with unreadable(box.db):
+        box.abandon(OWNER, [message], delay_seconds=1000000001)
     row = box.get(message)
     assert (row["attempt"], row["owner_token"]) == (0, OWNER)
 
@@ -219,7 +221,7 @@ def test_ibx_058_abandon_refuses_a_delay_that_is_no_number(box: Box) -> None:
     message = box.put()
     box.take()
     for delay in ("NaN", "soon", "Infinity", ""):
-        with pytest.raises(InvalidArgument):
+        with unreadable(box.db):
             box.abandon(OWNER, [message], delay_seconds=delay)
     assert box.get(message)["attempt"] == 0
 

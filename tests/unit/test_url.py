@@ -1,0 +1,99 @@
+"""Connection URLs and ODBC strings."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pysqlbox.drivers.url import odbc_string, parse_url, read_odbc
+from pysqlbox.errors import InvalidArgument
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+def test_postgres(scheme: str) -> None:
+    """All of PostgreSQL's schemes mean the same."""
+    target = parse_url(f"{scheme}://me:se%40cret@host:5433/db?sslmode=require")
+    assert target.dialect == "postgres"
+    assert target.dsn == "postgresql://me:se%40cret@host:5433/db?sslmode=require"
+    assert str(target) == "postgresql://host:5433/db"
+
+
+def test_postgres_socket() -> None:
+    """A socket's folder stands in the query."""
+    target = parse_url("postgresql:///db?host=/tmp/x")
+    assert target.dsn == "postgresql:///db?host=/tmp/x"
+    assert str(target) == "postgresql:///tmp/x/db"
+
+
+def test_mssql() -> None:
+    """A URL becomes an ODBC string; what it adds is passed on."""
+    target = parse_url(
+        "mssql://me:se%3Bcr%7Det@host:1533/my%20db?driver=ODBC Driver 18 for SQL Server&Encrypt=no"
+    )
+    assert target.dialect == "mssql"
+    assert target.driver == "ODBC Driver 18 for SQL Server"
+    assert read_odbc(target.dsn) == {
+        "SERVER": "host,1533",
+        "DATABASE": "my db",
+        "UID": "me",
+        "PWD": "se;cr}et",
+        "Encrypt": "no",
+    }
+    assert str(target) == "mssql://host:1533/my db"
+
+
+def test_mssql_without_user_is_trusted() -> None:
+    """No user: the operating system's."""
+    assert read_odbc(parse_url("mssql://host/db").dsn)["Trusted_Connection"] == "yes"
+
+
+def test_freetds_gets_its_own_words() -> None:
+    """FreeTDS wants the port apart, and the protocol's version."""
+    entries = read_odbc(parse_url("mssql://u:p@host/db?driver=FreeTDS").dsn)
+    assert (entries["SERVER"], entries["PORT"], entries["TDS_Version"]) == ("host", "1433", "7.4")
+
+
+def test_odbc_string() -> None:
+    """A raw ODBC string is taken as it stands."""
+    target = parse_url("DRIVER={ODBC Driver 18 for SQL Server};SERVER=tcp:h,1433;UID=u;PWD={se;c}}ret}")
+    assert target.driver == "ODBC Driver 18 for SQL Server"
+    assert read_odbc(target.dsn) == {"SERVER": "tcp:h,1433", "UID": "u", "PWD": "se;c}ret"}
+    assert "se;c" not in str(target)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "x",
+        "mysql://u:topsecret@h/d",
+        "postgresql://u:topsecret@h:port/d",
+        "mssql://u:topsecret@/d",
+        "SERVER=h;PWD={topsecret",
+        "http://u:topsecret@[bad/",
+    ],
+)
+def test_bad_urls(url: str) -> None:
+    """One sentence that never repeats the password."""
+    with pytest.raises(InvalidArgument, match="url:") as caught:
+        parse_url(url)
+    assert "topsecret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_redaction() -> None:
+    """The password goes out of a driver's text, as written and as decoded."""
+    target = parse_url("postgresql://u:p%40ssword@h/d")
+    assert target.redact("no p@ssword, no p%40ssword") == "no ***, no ***"
+    assert "ssword" not in repr(target)
+
+
+@given(
+    st.dictionaries(
+        st.from_regex(r"[A-Za-z][A-Za-z_]{0,8}", fullmatch=True), st.text("ab;{}= '\"\\é", max_size=9)
+    )
+)
+def test_odbc_strings_read_back(entries: dict[str, str]) -> None:
+    """Whatever a value holds, it comes back."""
+    assert read_odbc(odbc_string(entries)) == entries
