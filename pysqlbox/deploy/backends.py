@@ -147,6 +147,7 @@ class MssqlBackend(_Tsql):
 
     def __init__(self, dburi: Any, migration_table: str) -> None:
         self.schema = dburi.args.get("schema") or os.environ.get("PYSQLBOX_SCHEMA") or "infra"
+        self._is_locked = False
         super().__init__(dburi, migration_table)
 
     def connect(self, dburi: Any) -> Any:
@@ -177,18 +178,25 @@ class MssqlBackend(_Tsql):
     @contextlib.contextmanager
     def lock(self, timeout: float = LOCK_TIMEOUT_SECONDS) -> Iterator[None]:
         """An application lock of a session of its own, so that a crash lets go of it."""
+        if self._is_locked:
+            yield
+            return
         holder = mssql.connect(self._target(self.uri), autocommit=True)
         try:
-            result = holder.execute(
+            rows = mssql.query(
+                holder,
                 "DECLARE @result int;"
                 " EXEC @result = sys.sp_getapplock @Resource = ?, @LockMode = N'Exclusive',"
                 " @LockOwner = N'Session', @LockTimeout = ?; SELECT @result AS result;",
-                (f"yoyo {lock_name(self.schema)}", int(timeout * 1000)),
-            ).fetchval()
-            if result < 0:
+                f"yoyo {lock_name(self.schema)}",
+                int(timeout * 1000),
+            )
+            if rows[0][0] < 0:
                 raise exceptions.LockTimeout("another deployment of this schema is running")
+            self._is_locked = True
             yield
         finally:
+            self._is_locked = False
             holder.close()
 
     def break_lock(self) -> None:

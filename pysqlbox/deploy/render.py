@@ -179,16 +179,11 @@ class Renderer:
 
     def render(self, path: str, box: Box | None = None) -> str:
         """Render one file; per-box folders need the box."""
-        template = self._templates.get(path)
-        if template is None:
-            source = self.template_text(path)
-            template = self._environment.from_string(_mark_lines(source) if self.preserve_lines else source)
-            self._templates[path] = template
         seen = self._seen.setdefault(box, set())
         db_seen = self._seen.setdefault(None, set())
         prefix = f"{box.name}_" if box else ""
         try:
-            text = template.render(
+            text = self._template(path).render(
                 db=_Names(self.dialect, self.schema, "", db_seen if box is None else set()),
                 box=_Names(self.dialect, self.schema, prefix, seen) if box else _NoBox(),
                 key=_Keys(self.dialect, None, prefix, seen),
@@ -201,6 +196,14 @@ class Renderer:
         except (jinja2.TemplateError, TypeError) as error:
             raise InvalidArgument(f"{self.dialect}/{path}: {error}") from error
         return _place_lines(text) if self.preserve_lines else text
+
+    def _template(self, path: str) -> jinja2.Template:
+        template = self._templates.get(path)
+        if template is None:
+            source = self.template_text(path)
+            template = self._environment.from_string(_mark_lines(source) if self.preserve_lines else source)
+            self._templates[path] = template
+        return template
 
     def paths(self, folder: str) -> list[str]:
         """The folder's files in deployment order: by name, moved behind what ``-- after:`` names."""

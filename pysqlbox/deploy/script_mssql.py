@@ -161,9 +161,9 @@ def _execute(unit: Unit, target: str = "") -> Iterator[str]:
             continue
         kind = head["kind"].upper()
         exists = f"OBJECT_ID({_literal(target)})"
-        if kind not in ("PROCEDURE", "PROC"):  # Babelfish alters procedures only
-            babelfish = f"CAST(SERVERPROPERTY('Babelfish') AS int) = 1 AND {exists} IS NOT NULL"
-            yield f"IF {babelfish} DROP {kind} {target};"
+        # Babelfish alters no views, and no procedure to other parameter names.
+        babelfish = f"CAST(SERVERPROPERTY('Babelfish') AS int) = 1 AND {exists} IS NOT NULL"
+        yield f"IF {babelfish} DROP {kind} {target};"
         variable = "@" + re.sub(r"\W", "_", unit.object_name)
         yield (
             f"DECLARE {variable} nvarchar(max) = CAST({_literal(batch[: head.start()])} AS nvarchar(max))"

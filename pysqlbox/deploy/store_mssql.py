@@ -9,7 +9,7 @@ from typing import Any
 
 from pysqlbox.deploy.names import Box, Dialect, quote_identifier
 from pysqlbox.deploy.render import Unit
-from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, Record, lock_name
+from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, NotReplaceable, Record, lock_name
 from pysqlbox.drivers import mssql
 from pysqlbox.errors import DatabaseUnavailable
 
@@ -41,6 +41,7 @@ class MssqlStore:
     def __init__(self, connection: Any, schema: str) -> None:
         self.connection = connection
         self.schema = schema
+        self._found: dict[str, str] | None = None
 
     def begin(self) -> None:
         """Set what the created objects remember of their session."""
@@ -112,6 +113,11 @@ class MssqlStore:
 
     def create(self, units: Sequence[Unit], stale: Sequence[str]) -> None:
         """Create or alter units, and drop what is stale."""
+        self._found = None
+        if self.is_babelfish and any(
+            unit.folder.startswith("views/") and unit.object_name in self._kinds() for unit in units
+        ):
+            raise NotReplaceable("Babelfish cannot alter a view, nor drop one that another needs")
         for unit in units:
             self.run(unit)
         self.clear(stale)
@@ -121,7 +127,7 @@ class MssqlStore:
         kinds = self._kinds()
         for name in reversed(names):
             if name in kinds:
-                mssql.run_batch(self.connection, f"DROP {kinds[name]} {self._table(name)}")
+                mssql.run_batch(self.connection, f"DROP {kinds.pop(name)} {self._table(name)}")
 
     def clear_for_tables(self, names: Sequence[str]) -> None:
         """SQL Server lets tables change below a view; Babelfish, a PostgreSQL inside, does not."""
@@ -170,27 +176,24 @@ class MssqlStore:
         return bool(self._execute("SELECT CAST(SERVERPROPERTY('Babelfish') AS int)")[0][0])
 
     def _without_or_alter(self, batch: str, unit: Unit) -> str:
-        """CREATE or ALTER by what the catalog holds; only procedures can be altered there."""
+        """CREATE, after a DROP of what is there: ALTER takes no new parameter names, and no views."""
         head = HEAD.search(batch)
         if head is None:
             return batch
-        kind = head["kind"].upper()
-        verb = "CREATE"
-        if unit.object_name in self._kinds():
-            if kind in ("PROCEDURE", "PROC"):
-                verb = "ALTER"
-            else:
-                self.clear([unit.object_name])
-        return f"{batch[: head.start()]}{verb} {head['kind']}{batch[head.end() :]}"
+        self.clear([unit.object_name])
+        return f"{batch[: head.start()]}CREATE {head['kind']}{batch[head.end() :]}"
 
     def _kinds(self) -> dict[str, str]:
-        """What DROP calls each routine and view of the schema."""
+        """What DROP calls each routine and view that was there when the creation of routines began."""
+        if self._found is not None:
+            return self._found
         query = (
             "SELECT o.name, o.type FROM sys.objects AS o"
             " JOIN sys.schemas AS s ON s.schema_id = o.schema_id WHERE s.name = ?"
         )
         found = ((str(name), str(kind).strip()) for name, kind in self._execute(query, self.schema))
-        return {name: _DROP_KINDS[kind] for name, kind in found if kind in _DROP_KINDS}
+        self._found = {name: _DROP_KINDS[kind] for name, kind in found if kind in _DROP_KINDS}
+        return self._found
 
     @staticmethod
     def _values(row: Record) -> str:
@@ -203,6 +206,4 @@ class MssqlStore:
         return f"{quote_identifier('mssql', self.schema)}.{quote_identifier('mssql', name)}"
 
     def _execute(self, query: str, *values: object) -> list[Any]:
-        with self.connection.cursor() as cursor:
-            cursor.execute(query, *values)
-            return list(cursor.fetchall()) if cursor.description else []
+        return mssql.query(self.connection, query, *values)

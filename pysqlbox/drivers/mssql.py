@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from functools import cache
@@ -32,6 +33,7 @@ _DENIED = {229, 230, 262, 297, 300, 2760, 15247, 4060, 18456, 18452, 916}
 _TRANSIENT = {1205, 1222, 3960, 10928, 10929, 40197, 40501, 40613, 49918}
 _MALFORMED = {220, 245, 2628, 8114, 8115, 8152, 8169, 13609, 9803}
 _NATIVE = re.compile(r"\((-?\d+)\)")
+_SHORT_TEXT = 2000  # in UTF-16 at most 4000 units, which every driver binds whole
 _PREFERRED = ("ODBC Driver 18 for SQL Server", "ODBC Driver 17 for SQL Server", "FreeTDS")
 
 
@@ -68,10 +70,14 @@ def call(
     named: list[str] = []
     values: list[object] = []
     for name, value in arguments.items():
+        if not name.isidentifier():
+            raise InvalidArgument(f"{name!r}: is no name of an argument")
         if value is None:  # untyped: an ODBC null would go as varchar, which varbinary does not take
             named.append(f"@{name} = NULL")
         elif isinstance(value, bytes | bytearray | memoryview):  # FreeTDS hangs on a bound varbinary(max)
             named.append(f"@{name} = 0x{bytes(value).hex()}")
+        elif isinstance(value, datetime):  # a bound time loses its fraction where EXEC cannot be described
+            named.append(f"@{name} = '{to_utc(name, value).isoformat(timespec='microseconds')}'")
         else:
             named.append(f"@{name} = ?")
             values.append(_adapt(name, value))
@@ -79,7 +85,11 @@ def call(
     converter = connection.get_output_converter(pyodbc.SQL_GUID)
     connection.add_output_converter(pyodbc.SQL_GUID, _read_guid)
     try:
-        with connection.cursor() as cursor:
+        with _cursor(connection) as cursor:
+            if any(isinstance(value, str) and len(value) > _SHORT_TEXT for value in values):
+                # As nvarchar(max): FreeTDS silently cuts what it binds as nvarchar at 4000 characters.
+                long_text = (pyodbc.SQL_WLONGVARCHAR, 0, 0)
+                cursor.setinputsizes([long_text if isinstance(value, str) else None for value in values])
             cursor.execute(text, values)
             return _read_rows(cursor)
     except pyodbc.Error as error:
@@ -91,9 +101,29 @@ def call(
             connection.add_output_converter(pyodbc.SQL_GUID, converter)
 
 
+def query(connection: Any, text: str, *values: object) -> list[Any]:
+    """Run one query and answer the rows of its first result set, none if it has no result set."""
+    with _cursor(connection) as cursor:
+        cursor.execute(text, *values)
+        while cursor.description is None:
+            if not cursor.nextset():
+                return []
+        return list(cursor.fetchall())
+
+
+@contextlib.contextmanager
+def _cursor(connection: Any) -> Iterator[Any]:
+    """A cursor that is closed at the end; pyodbc's own context manager would commit."""
+    cursor = connection.cursor()
+    try:
+        yield cursor
+    finally:
+        cursor.close()
+
+
 def run_batch(connection: Any, text: str) -> None:
     """Send one batch as it stands, and read on until the server has said everything, errors too."""
-    with connection.cursor() as cursor:
+    with _cursor(connection) as cursor:
         cursor.execute(text)
         while cursor.nextset():
             pass
@@ -188,15 +218,17 @@ def _text(raw: bytes | str) -> str:
 
 
 def _adapt(name: str, value: object) -> object:
-    """Times as UTC without offset, sets as JSON text: what every driver passes unharmed."""
-    if isinstance(value, bool | int):
+    """Sets as JSON text, uuids as text: what every driver passes unharmed."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            raise InvalidArgument(f"{name}: must fit bigint")
         return value
     if isinstance(value, float):
         return Decimal(str(value))
     if isinstance(value, Decimal):
         return value
-    if isinstance(value, datetime):
-        return to_utc(name, value).replace(tzinfo=None)  # datetime2, which becomes datetimeoffset at +00:00
     if is_records(name, value) or is_list(value):
         return to_json(name, value)
     if isinstance(value, uuid.UUID):

@@ -110,7 +110,7 @@ def _looks_like_odbc(text: str) -> bool:
 def read_odbc(text: str) -> dict[str, str]:
     """Split an ODBC connection string into its entries, with the braces of values removed."""
     entries: dict[str, str] = {}
-    pattern = re.compile(r"\s*([^=;{}]+?)\s*=\s*(?:\{((?:[^}]|\}\})*)\}|([^;]*))\s*(?:;|$)")
+    pattern = re.compile(r"\s*([^=;{}]+?)\s*=\s*(?:\{((?:[^}]|\}\})*)\}|([^;{][^;]*|))\s*(?:;|$)")
     position = 0
     text = text.strip()
     while position < len(text):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from pysqlbox.deploy.names import quote_identifier
 from pysqlbox.drivers import parse_url
 from tests.support.database import execute_once
@@ -24,17 +26,16 @@ _POSTGRES = """
     UNION ALL SELECT 'options', c.relname, coalesce(c.reloptions::text, '') FROM pg_class c
     WHERE c.relnamespace = {ns} AND c.relkind = 'r'
 """
-_MSSQL = """
-    SELECT 'column' AS kind, o.name AS name, CAST(c.name AS varchar(200)) + ' ' + CAST(t.name AS varchar(200))
-        + ' ' + CAST(c.max_length AS varchar(10)) + ' ' + CAST(c.is_nullable AS varchar(10)) AS text
+_MSSQL = {
+    "column": """SELECT o.name AS name, c.name AS column_name, t.name AS type, c.max_length, c.is_nullable
     FROM sys.columns AS c JOIN sys.objects AS o ON o.object_id = c.object_id
-    JOIN sys.types AS t ON t.user_type_id = c.user_type_id WHERE o.schema_id = {ns}
-    UNION ALL SELECT 'object', o.name, o.type FROM sys.objects AS o WHERE o.schema_id = {ns}
-    UNION ALL SELECT 'index', o.name, i.type_desc FROM sys.indexes AS i
-    JOIN sys.objects AS o ON o.object_id = i.object_id WHERE o.schema_id = {ns}
-    UNION ALL SELECT 'module', o.name, m.definition FROM sys.sql_modules AS m
-    JOIN sys.objects AS o ON o.object_id = m.object_id WHERE o.schema_id = {ns}
-"""
+    JOIN sys.types AS t ON t.user_type_id = c.user_type_id WHERE o.schema_id = {ns}""",
+    "object": "SELECT o.name AS name, o.type AS type FROM sys.objects AS o WHERE o.schema_id = {ns}",
+    "index": """SELECT o.name AS name, i.name AS index_name, i.type_desc FROM sys.indexes AS i
+    JOIN sys.objects AS o ON o.object_id = i.object_id WHERE o.schema_id = {ns}""",
+    "module": """SELECT o.name AS name, m.definition FROM sys.sql_modules AS m
+    JOIN sys.objects AS o ON o.object_id = m.object_id WHERE o.schema_id = {ns}""",
+}
 
 
 def catalog(url: str, schema: str) -> list[tuple[str, str, str]]:
@@ -43,13 +44,16 @@ def catalog(url: str, schema: str) -> list[tuple[str, str, str]]:
     literal = "'" + schema.replace("'", "''") + "'"
     if dialect == "postgres":
         query = _POSTGRES.replace("{ns}", f"(SELECT oid FROM pg_namespace WHERE nspname = {literal})")
+        found = [(str(row["kind"]), str(row["name"]), str(row["text"])) for row in execute_once(url, query)]
     else:
-        query = _MSSQL.replace("{ns}", f"SCHEMA_ID({literal})")
-    rows = []
-    for row in execute_once(url, query):
-        text = str(row["text"])
-        for written in (quote_identifier(dialect, schema), schema):
-            text = text.replace(f"{written}.", "")
-        # Babelfish keeps the statement that made a module: a later one says ALTER.
-        rows.append((str(row["kind"]), str(row["name"]), text.replace("ALTER PROCEDURE", "CREATE PROCEDURE")))
-    return sorted(rows)
+        found = [
+            (kind, str(row.pop("name")), " ".join(str(value).strip() for value in row.values()))
+            for kind, query in _MSSQL.items()
+            for row in execute_once(url, query.replace("{ns}", f"SCHEMA_ID({literal})"))
+        ]
+    own = (f"{quote_identifier(dialect, schema)}.", f"{schema}.")
+    return sorted(
+        # Babelfish numbers the defaults and table types that it names itself.
+        (kind, re.sub(r"_\d{5,}$", "", name), text.replace(own[0], "").replace(own[1], ""))
+        for kind, name, text in found
+    )

