@@ -33,6 +33,19 @@ BEGIN
     )
     SELECT coalesce(array_agg(entered.id), '{}') INTO written FROM entered;
 
+    IF cardinality(written) < cardinality(messages) THEN
+        -- The messages that exist, in id order and before any other lock, as all who wait for messages take them.
+        PERFORM FROM {{ box.message }} AS m
+        WHERE m.id = ANY (ARRAY(
+            SELECT e.id
+            FROM unnest(messages) AS n
+            INNER JOIN {{ box.message }} AS e ON e.source = n.source AND e.message_id = n.message_id
+            WHERE n.id <> ALL (written)
+        ))
+        ORDER BY m.id
+        FOR UPDATE;
+    END IF;
+
     SELECT array_agg(k.collapse_key), array_agg(k.id) INTO keys, newest
     FROM (
         SELECT n.collapse_key, max(n.id) AS id

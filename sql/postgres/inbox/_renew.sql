@@ -10,9 +10,9 @@ AS $$
     -- Enqueues a message whose key exists. What is done stays as it is, what is dead stays dead; what was only seen
     -- is placed; what waits takes the new content, and a new place if its time, topic or priority changed. A message
     -- that somebody works on takes the new content for its next try.
-    -- returns: id, outcome, hash_mismatch; outcome is updated or done
+    -- returns: id, outcome, hash_mismatch; outcome is updated or done, or created if the key has just gone
     -- errors: none
-    -- locks: message
+    -- locks: group, message
     -- role: internal
 DECLARE
     old {{ box.message }};
@@ -21,10 +21,27 @@ DECLARE
     moves boolean;
     taken bigint[] := '{}';
 BEGIN
-    SELECT m.* INTO old
-    FROM {{ box.message }} AS m
-    WHERE m.source = message.source AND m.message_id = message.message_id
-    FOR UPDATE;
+    LOOP
+        SELECT m.* INTO old
+        FROM {{ box.message }} AS m
+        WHERE m.source = message.source AND m.message_id = message.message_id
+        FOR UPDATE;
+        EXIT WHEN FOUND;
+        -- It has just been cleaned up, discarded or collapsed away: then this is a new one.
+        INSERT INTO {{ box.message }} AS m
+        SELECT message.*
+        ON CONFLICT ON CONSTRAINT {{ key.uq_message_key }} DO NOTHING;
+        IF FOUND THEN
+            id := message.id;
+            outcome := 'created';
+            hash_mismatch := false;
+            PERFORM {{ box._admit }}(ARRAY[message.id]);
+            IF message.collapse_key IS NOT NULL THEN
+                PERFORM {{ box._replace }}(ARRAY[message.collapse_key], ARRAY[message.id]);
+            END IF;
+            RETURN;
+        END IF;
+    END LOOP;
     id := old.id;
     hash_mismatch := coalesce(old.hash <> message.hash, false);
     IF EXISTS (SELECT FROM {{ box.done }} AS n WHERE n.id = old.id) THEN
@@ -36,7 +53,9 @@ BEGIN
     DELETE FROM {{ box.seen }} AS s WHERE s.id = old.id;
     was_seen := FOUND;
     moves := (old.due_at > now_at OR message.due_at > now_at OR old.topic <> message.topic
-        OR old.priority <> message.priority OR old.expires_at IS DISTINCT FROM message.expires_at) IS TRUE;
+        OR old.priority <> message.priority OR old.expires_at IS DISTINCT FROM message.expires_at
+        -- due, but not yet promoted: its place has the old time
+        OR EXISTS (SELECT FROM {{ box.scheduled }} AS s WHERE s.due_at = old.due_at AND s.no = old.id)) IS TRUE;
     IF moves AND NOT was_seen THEN
         taken := {{ box._withdraw }}(ARRAY[old.id]);
     END IF;
@@ -51,12 +70,25 @@ BEGIN
     WHERE m.id = old.id;
 
     IF was_seen THEN
-        PERFORM {{ box._admit }}(ARRAY[old.id]);
+        -- Under a ticket of its own: the mark may have passed its id, and it may come before members of its group.
+        PERFORM {{ box._put_back }}(ARRAY[old.id]);
         IF message.collapse_key IS NOT NULL THEN
             PERFORM {{ box._replace }}(ARRAY[message.collapse_key], ARRAY[old.id]);
         END IF;
     ELSIF taken <> '{}' THEN
         PERFORM {{ box._put_back }}(taken);
+    ELSIF old.topic IS DISTINCT FROM message.topic THEN
+        -- Skipping what is just being settled, replayed or discarded: its owner may be waiting for the message.
+        UPDATE {{ box.lease }} AS l
+        SET topic = message.topic
+        WHERE l.ctid = ANY (ARRAY(
+            SELECT c.ctid FROM {{ box.lease }} AS c WHERE c.id = old.id FOR UPDATE SKIP LOCKED
+        ));
+        UPDATE {{ box.dead }} AS d
+        SET topic = message.topic
+        WHERE d.ctid = ANY (ARRAY(
+            SELECT c.ctid FROM {{ box.dead }} AS c WHERE c.id = old.id FOR UPDATE SKIP LOCKED
+        ));
     END IF;
 END;
 $$;

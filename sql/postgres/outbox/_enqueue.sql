@@ -20,7 +20,17 @@ DECLARE
     keys text[];
     newest bigint[];
     replaced text[] := '{}';
+    message {{ box.message }};
 BEGIN
+    IF cardinality(messages) > 1 AND EXISTS (
+        SELECT FROM unnest(messages) AS n WHERE n.collapse_key IS NOT NULL GROUP BY n.message_id HAVING count(*) > 1
+    ) THEN
+        -- Whether the second of a message_id is a duplicate depends on whether a record between has replaced the first.
+        FOREACH message IN ARRAY messages LOOP
+            RETURN QUERY SELECT e.* FROM {{ box._enqueue }}(ARRAY[message]) AS e;
+        END LOOP;
+        RETURN;
+    END IF;
     IF EXISTS (SELECT FROM unnest(messages) AS n WHERE n.dedup_key IS NOT NULL) THEN
         SELECT s.value::double precision INTO window_seconds
         FROM {{ box.settings }} AS s

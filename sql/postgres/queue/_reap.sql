@@ -50,6 +50,7 @@ BEGIN
         WHERE l.ctid = ANY (ARRAY(
             SELECT c.ctid
             FROM {{ box.lease }} AS c
+            INNER JOIN {{ box.message }} AS m ON m.id = c.id
             WHERE c.id = ANY (candidates)
                 AND c.locked_until < now_at
                 AND (c.group_id IS NULL OR c.group_id = ANY (locked))

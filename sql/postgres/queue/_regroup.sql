@@ -13,9 +13,8 @@ AS $$
 DECLARE
     now_at timestamptz := {{ db._now }}();
     fresh boolean := current_setting('transaction_isolation') = 'read committed';
-    empty text[];
+    unsure text[];
     locked text[];
-    ended text[];
 BEGIN
     IF NOT fresh THEN
         PERFORM {{ box._probe }}(groups);
@@ -44,42 +43,47 @@ BEGIN
             WHERE free.id IS NOT NULL AND (free.due_at IS NULL OR free.due_at <= now_at)
             ORDER BY free.id
         ) AS f
-    ),
-    later AS (
-        INSERT INTO {{ box.scheduled }} (due_at, no, lane, topic, group_id)
-        SELECT free.due_at, nextval({{ box._ids | literal }}), free.lane, free.topic, free.group_id
-        FROM free
-        WHERE free.due_at > now_at
     )
-    SELECT array_agg(free.group_id) INTO empty
+    SELECT array_agg(free.group_id) INTO unsure
     FROM free
-    WHERE free.id IS NULL;
+    WHERE free.id IS NULL OR free.due_at > now_at;
 
-    IF empty IS NULL THEN
+    IF unsure IS NULL THEN
         RETURN;
     END IF;
 
-    -- Nobody can be adding a member under this lock without putting out a ticket; what was added before it shows now.
+    -- Nobody can be adding a member under this lock without putting out a ticket; what was added before it shows now,
+    -- and may have to go before the member that waits for its time.
     locked := ARRAY(
         SELECT g.group_id
         FROM {{ box.group }} AS g
-        WHERE g.group_id = ANY (empty)
+        WHERE g.group_id = ANY (unsure)
         ORDER BY g.group_id
         FOR UPDATE SKIP LOCKED
     );
-    WITH gone AS (
-        DELETE FROM {{ box.group }} AS g
-        WHERE g.group_id = ANY (locked)
-            AND NOT EXISTS (SELECT FROM {{ box.group_member }} AS gm WHERE gm.group_id = g.group_id)
-        RETURNING g.group_id
-    )
-    SELECT array_agg(gone.group_id) INTO ended FROM gone;
+    DELETE FROM {{ box.group }} AS g
+    WHERE g.group_id = ANY (locked)
+        AND NOT EXISTS (SELECT FROM {{ box.group_member }} AS gm WHERE gm.group_id = g.group_id);
+
+    -- Of a group without a row every producer puts out a ticket itself.
+    INSERT INTO {{ box.scheduled }} (due_at, no, lane, topic, group_id)
+    SELECT coalesce(m.due_at, now_at), nextval({{ box._ids | literal }}), -m.priority, m.topic, u.group_id
+    FROM unnest(unsure) AS u (group_id)
+    CROSS JOIN LATERAL (
+        SELECT gm.id
+        FROM {{ box.group_member }} AS gm
+        WHERE gm.group_id = u.group_id
+        ORDER BY gm.id
+        LIMIT 1
+    ) AS head
+    INNER JOIN {{ box.message }} AS m ON m.id = head.id
+    WHERE u.group_id = ANY (locked)
+        OR NOT EXISTS (SELECT FROM {{ box.group }} AS g WHERE g.group_id = u.group_id);
 
     PERFORM {{ box._probe }}(ARRAY(
         SELECT g.group_id
         FROM {{ box.group }} AS g
-        WHERE g.group_id = ANY (empty)
-            AND g.group_id <> ALL (coalesce(ended, '{}'))
+        WHERE g.group_id = ANY (unsure) AND g.group_id <> ALL (locked)
     ));
 END;
 $$;

@@ -9,11 +9,12 @@ AS $$
     -- newest: the message of each key that stays
     -- returns: text[]; the keys of which something was removed
     -- errors: none
-    -- locks: message
+    -- locks: group, message
     -- role: internal
 DECLARE
     older bigint[];
     removed bigint[];
+    groups text[];
     replaced text[];
 BEGIN
     WITH gone AS (
@@ -45,9 +46,15 @@ BEGIN
     WITH gone AS (
         DELETE FROM {{ box.message }} AS m
         WHERE m.id = ANY (removed)
-        RETURNING m.collapse_key
+        RETURNING m.collapse_key, m.group_id
     )
-    SELECT array_agg(DISTINCT gone.collapse_key) INTO replaced FROM gone;
+    SELECT array_agg(DISTINCT gone.collapse_key), array_agg(DISTINCT gone.group_id) FILTER (WHERE gone.group_id IS NOT NULL)
+    INTO replaced, groups
+    FROM gone;
+    IF groups IS NOT NULL THEN
+        -- Who was behind a head that is gone need not wait for its time, or for a claim of its topic.
+        PERFORM {{ box._regroup }}(groups);
+    END IF;
     RETURN coalesce(replaced, '{}');
 END;
 $$;

@@ -44,6 +44,10 @@ BEGIN
     SELECT array_agg(gone.id) INTO gone_ids FROM gone;
 
     IF gone_ids IS NOT NULL THEN
+{% if kind == "inbox" %}
+        -- In id order, like a batch enqueue that renews them.
+        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.id FOR UPDATE;
+{% endif %}
         IF delay_seconds IS NULL THEN
             SELECT max(s.value) FILTER (WHERE s.name = 'backoff_base_seconds'), max(s.value) FILTER (WHERE s.name = 'backoff_cap_seconds')
             INTO base, cap

@@ -23,6 +23,10 @@ BEGIN
         DELETE FROM {{ box.dead }} AS d WHERE d.id = ANY (ids) RETURNING d.id
     )
     SELECT array_agg(gone.id) INTO gone_ids FROM gone;
+{% if kind == "inbox" %}
+    -- In id order, like a batch enqueue that renews them.
+    PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.id FOR UPDATE;
+{% endif %}
     DELETE FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids);
     RETURN QUERY SELECT coalesce(cardinality(gone_ids), 0);
 END;

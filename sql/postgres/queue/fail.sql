@@ -34,6 +34,10 @@ BEGIN
     SELECT array_agg(gone.id) INTO gone_ids FROM gone;
 
     IF gone_ids IS NOT NULL THEN
+{% if kind == "inbox" %}
+        -- In id order, like a batch enqueue that renews them.
+        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.id FOR UPDATE;
+{% endif %}
         PERFORM {{ box._bury }}(gone_ids, error, false);
         IF groups <> '{}' THEN
             PERFORM {{ box._regroup }}(groups);

@@ -30,6 +30,10 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'ids: only dead messages can be replayed';
     END IF;
     IF back IS NOT NULL THEN
+{% if kind == "inbox" %}
+        -- In id order, like a batch enqueue that renews them.
+        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (back) ORDER BY m.id FOR UPDATE;
+{% endif %}
         UPDATE {{ box.message }} AS m
         SET
             attempt = 0,

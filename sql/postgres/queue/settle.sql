@@ -94,6 +94,10 @@ BEGIN
             || 'a fail needs an error; delay_seconds must be above 0 and at most 1000000000');
     END IF;
 
+    -- As in a claim; the one below comes after writes, too late to move the marks.
+    IF claim_batch > 0 AND random() < 0.03 THEN
+        PERFORM {{ box._tick }}();
+    END IF;
     IF others IS NULL THEN
         IF acked IS NOT NULL THEN
             PERFORM {{ box.ack }}(owner_token, acked);
@@ -105,6 +109,12 @@ BEGIN
         WHERE l.id = ANY (acked || others) AND l.owner_token = $1
         ORDER BY l.id
         FOR UPDATE;
+{% if kind == "inbox" %}
+        -- In id order, like a batch enqueue that renews them.
+        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (ARRAY(
+            SELECT l.id FROM {{ box.lease }} AS l WHERE l.id = ANY (others) AND l.owner_token = $1
+        )) ORDER BY m.id FOR UPDATE;
+{% endif %}
         FOR part IN
             SELECT f.result, f.error, f.delay_seconds, array_agg(f.id) AS ids
             FROM (
