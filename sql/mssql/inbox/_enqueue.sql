@@ -30,14 +30,14 @@ BEGIN
     SET NOCOUNT, XACT_ABORT ON;
 
     DECLARE @tries int = 0;
-    DECLARE @is_over bit = 0;
     DECLARE @is_written bit = 0;
     DECLARE @removed int;
-    DECLARE @newest nvarchar(max);
+    DECLARE @ids nvarchar(max);
 
-    -- A violated key costs the statement, not the transaction; behind it the earlier row is there to read.
-    WHILE @is_over = 0
+    SET @outcome = NULL;
+    WHILE @is_written = 0 AND @outcome IS NULL
     BEGIN
+        -- A violated key costs the statement, not the transaction; behind it the earlier row is there to read, or gone.
         SET XACT_ABORT OFF;
         BEGIN TRY
             INSERT INTO {{ box.message }} (
@@ -53,7 +53,6 @@ BEGIN
                 WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key
             );
             SET @is_written = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
-            SET @is_over = 1;
         END TRY
         BEGIN CATCH
             SET XACT_ABORT ON;
@@ -62,39 +61,24 @@ BEGIN
                 THROW;
         END CATCH;
         SET XACT_ABORT ON;
+        IF @is_written = 0
+            EXEC {{ box._renew }}
+                @id = @id OUTPUT, @outcome = @outcome OUTPUT, @hash_mismatch = @hash_mismatch OUTPUT, @topic = @topic,
+                @source_key = @source_key, @message_id_key = @message_id_key, @payload = @payload, @hash = @hash,
+                @due_at = @due_at, @group_id = @group_id, @priority = @priority, @collapse_key = @collapse_key,
+                @expires_at = @expires_at, @headers = @headers;
     END;
-
     IF @is_written = 0
-    BEGIN
-        EXEC {{ box._renew }}
-            @id = @id OUTPUT, @outcome = @outcome OUTPUT, @hash_mismatch = @hash_mismatch OUTPUT, @topic = @topic,
-            @source_key = @source_key, @message_id_key = @message_id_key, @payload = @payload, @hash = @hash,
-            @due_at = @due_at, @group_id = @group_id, @priority = @priority, @collapse_key = @collapse_key,
-            @expires_at = @expires_at, @headers = @headers;
         RETURN;
-    END;
 
     SET @outcome = N'created';
     SET @hash_mismatch = 0;
-    -- A group gets a ticket with each member: one too many is dropped by the claim that meets it.
-    IF @group_id IS NOT NULL
-        INSERT INTO {{ box.group_member }} (group_key, id) VALUES (@group_id + N'.', @id);
-    IF @due_at > @now_at
-        INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key, group_key)
-        SELECT
-            @due_at, @id,
-            CASE WHEN @group_id IS NULL THEN @id END,
-            CASE WHEN @group_id IS NULL THEN @expires_at END,
-            -@priority, @topic + N'.', @group_id + N'.';
-    ELSE
-        INSERT INTO {{ box.ready }} (lane, ticket, expires_at, topic_key, group_key)
-        SELECT
-            -@priority, @id, CASE WHEN @group_id IS NULL THEN @expires_at END, @topic + N'.', @group_id + N'.';
+    SET @ids = CONCAT(N'[', @id, N']');
+    EXEC {{ box._admit }} @ids = @ids;
 
     IF @collapse_key IS NOT NULL
     BEGIN
-        SET @newest = CONCAT(N'[', @id, N']');
-        EXEC @removed = {{ box._replace }} @newest = @newest;
+        EXEC @removed = {{ box._replace }} @newest = @ids;
         IF @removed > 0
             SET @outcome = N'collapsed';
     END;

@@ -5,9 +5,9 @@
 -- is placed; what waits takes the new content, and a new place if its time, topic or priority changed. A message
 -- that somebody works on takes the new content for its next try.
 -- id: drawn by the caller, and handed back as that of the message that exists
--- returns: id, outcome, hash_mismatch; as output parameters, outcome is updated or done
+-- returns: id, outcome, hash_mismatch; as output parameters, outcome is updated or done, or null if the key has just gone
 -- errors: none
--- locks: message
+-- locks: group, message
 -- role: internal
 CREATE OR ALTER PROCEDURE {{ box._renew }}
     @id bigint OUTPUT,
@@ -27,20 +27,30 @@ CREATE OR ALTER PROCEDURE {{ box._renew }}
 AS
 BEGIN
     SET NOCOUNT, XACT_ABORT ON;
+    -- Rows can only be skipped under READ COMMITTED. Babelfish cannot change over, and does not skip.
+    IF SERVERPROPERTY('Babelfish') IS NULL
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @now_at datetime2(6) = {{ db._now }}();
     DECLARE @was_seen bit;
     DECLARE @moves bit = 0;
+    DECLARE @found int;
     DECLARE @taken int = 0;
     DECLARE @ids nvarchar(max);
+    DECLARE @old_topic nvarchar(255);
 
     -- A write that changes nothing locks the row in every engine.
     UPDATE {{ box.message }} WITH (ROWLOCK)
     SET last_seen_at = last_seen_at
     WHERE source_key = @source_key AND message_id_key = @message_id_key;
+    SET @found = @@ROWCOUNT;
+    SET @outcome = NULL;
+    IF @found = 0
+        RETURN;
 
     SELECT
         @id = m.id,
+        @old_topic = m.topic,
         @hash_mismatch = CASE
             WHEN m.hash <> @hash OR DATALENGTH(m.hash) <> DATALENGTH(@hash) THEN 1
             ELSE 0
@@ -51,6 +61,12 @@ BEGIN
             WHEN m.expires_at <> @expires_at THEN 1
             WHEN m.expires_at IS NULL AND @expires_at IS NOT NULL THEN 1
             WHEN m.expires_at IS NOT NULL AND @expires_at IS NULL THEN 1
+            -- Due, but not yet promoted: its place has the old time.
+            WHEN EXISTS (
+                SELECT 1
+                FROM {{ box.scheduled }} AS s WITH (READUNCOMMITTED)
+                WHERE s.due_at = m.due_at AND s.no = m.id
+            ) THEN 1
             ELSE 0
         END
     FROM {{ box.message }} AS m
@@ -85,10 +101,24 @@ BEGIN
 
     IF @was_seen = 1
     BEGIN
-        EXEC {{ box._admit }} @ids = @ids;
+        -- Under a ticket of its own: its id may come before members of its group that are out already.
+        EXEC {{ box._put_back }} @ids = @ids;
         IF @collapse_key IS NOT NULL
             EXEC {{ box._replace }} @newest = @ids;
     END;
     IF @taken > 0
         EXEC {{ box._put_back }} @ids = @ids;
+    IF @was_seen = 0 AND @taken = 0 AND (@old_topic IS NULL OR @old_topic + N'.' <> (@topic + N'.') COLLATE Latin1_General_100_BIN2)
+    BEGIN
+        -- Skipping what is just being settled, replayed or discarded: its owner may be waiting for the message.
+        UPDATE l
+        SET topic_key = @topic + N'.'
+        FROM {{ box.lease }} AS l WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+        WHERE l.id = @id;
+
+        UPDATE d
+        SET topic_key = @topic + N'.'
+        FROM {{ box.dead }} AS d WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+        WHERE d.id = @id;
+    END;
 END;

@@ -1,5 +1,11 @@
--- after: _renew
+-- after: _enqueue
 
+{# Babelfish hands out the text of JSON strings with their escapes still in it. -#}
+{%- macro plain(text) -%}
+CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(
+            REPLACE(REPLACE({{ text }} COLLATE Latin1_General_100_BIN2, N'\\', NCHAR(1)), N'\"', N'"'), N'\n', NCHAR(10)),
+            N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
+{%- endmacro -%}
 -- Takes many messages in, or none if one of them is wrong.
 -- messages: a JSON array of objects, whose keys are the arguments of enqueue (hash as hex); others are passed over
 -- returns: ordinal, id, outcome, hash_mismatch; one row a record, in their order, ordinal from 1
@@ -36,6 +42,7 @@ BEGIN
     DECLARE @collapse_key nvarchar(255);
     DECLARE @expires_at datetime2(6);
     DECLARE @headers nvarchar(max);
+    DECLARE @received_at datetime2(6);
     DECLARE @raw TABLE (
         ordinal int NOT NULL PRIMARY KEY,
         type int NOT NULL,
@@ -71,6 +78,7 @@ BEGIN
         hash_mismatch bit NOT NULL
     );
     DECLARE @repeat TABLE (place int NOT NULL PRIMARY KEY, ordinal int NOT NULL);
+    DECLARE @existing TABLE (id bigint NOT NULL PRIMARY KEY);
     DECLARE @older TABLE (
         id bigint NOT NULL PRIMARY KEY,
         collapse_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL
@@ -86,8 +94,18 @@ BEGIN
         headers, received_at
     )
     SELECT
-        CONVERT(int, j.[key]) + 1, j.type, o.topic, o.source, o.message_id, o.payload, o.hash, o.due_at, o.group_id,
-        o.priority, o.collapse_key, o.expires_at, COALESCE(o.headers, o.headers_text), o.received_at
+        CONVERT(int, j.[key]) + 1, j.type,
+        {{ plain('o.topic') }},
+        {{ plain('o.source') }},
+        {{ plain('o.message_id') }},
+        {{ plain('o.payload') }},
+        o.hash, o.due_at,
+        {{ plain('o.group_id') }},
+        o.priority,
+        {{ plain('o.collapse_key') }},
+        o.expires_at,
+        COALESCE(o.headers, {{ plain('o.headers_text') }}),
+        o.received_at
     FROM OPENJSON(@messages) AS j
     CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
         topic nvarchar(max) '$.topic',
@@ -207,6 +225,18 @@ BEGIN
     FROM @record AS r
     WHERE r.is_first = 1 AND EXISTS (SELECT 1 FROM {{ box.message }} AS m WHERE m.id = r.id);
 
+    -- The messages that exist, in id order and before any other lock, as all who wait for messages take them. A write
+    -- that changes nothing locks a row in every engine.
+    INSERT INTO @existing (id)
+    SELECT DISTINCT m.id
+    FROM @record AS r
+    INNER JOIN {{ box.message }} AS m ON m.source_key = r.source_key AND m.message_id_key = r.message_id_key
+    WHERE r.is_written = 0;
+    UPDATE m
+    SET last_seen_at = m.last_seen_at
+    FROM @existing AS e
+    INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = e.id;
+
     -- Of several with one collapse key in this batch only the newest is placed; the others go before they were seen.
     UPDATE r
     SET is_newest = 0
@@ -279,16 +309,17 @@ BEGIN
             @ordinal = r.ordinal, @id = r.id, @topic = w.topic, @source_key = r.source_key,
             @message_id_key = r.message_id_key, @payload = w.payload, @hash = r.hash, @due_at = r.due_at,
             @group_id = w.group_id, @priority = r.priority, @collapse_key = w.collapse_key,
-            @expires_at = r.expires_at, @headers = w.headers
+            @expires_at = r.expires_at, @headers = w.headers, @received_at = r.received_at
         FROM @repeat AS p
         INNER JOIN @record AS r ON r.ordinal = p.ordinal
         INNER JOIN @raw AS w ON w.ordinal = r.ordinal
         WHERE p.place = @place;
-        EXEC {{ box._renew }}
-            @id = @id OUTPUT, @outcome = @outcome OUTPUT, @hash_mismatch = @hash_mismatch OUTPUT, @topic = @topic,
-            @source_key = @source_key, @message_id_key = @message_id_key, @payload = @payload, @hash = @hash,
+        -- Renewed, or written after all if it has gone meanwhile.
+        EXEC {{ box._enqueue }}
+            @id = @id OUTPUT, @outcome = @outcome OUTPUT, @hash_mismatch = @hash_mismatch OUTPUT, @now_at = @now_at,
+            @topic = @topic, @source_key = @source_key, @message_id_key = @message_id_key, @payload = @payload, @hash = @hash,
             @due_at = @due_at, @group_id = @group_id, @priority = @priority, @collapse_key = @collapse_key,
-            @expires_at = @expires_at, @headers = @headers;
+            @expires_at = @expires_at, @headers = @headers, @received_at = @received_at;
         UPDATE @record
         SET id = @id, outcome = @outcome, hash_mismatch = @hash_mismatch
         WHERE ordinal = @ordinal;

@@ -32,7 +32,7 @@ BEGIN
     DECLARE @tries int = 0;
     DECLARE @is_entered bit = 0;
     DECLARE @is_written bit = 0;
-    DECLARE @newest nvarchar(max);
+    DECLARE @ids nvarchar(max);
     DECLARE @removed int;
 
     SET @outcome = N'created';
@@ -51,9 +51,12 @@ BEGIN
             UPDATE {{ box.dedup }} WITH (ROWLOCK)
             SET id = @id, message_id = @message_id, seen_at = @now_at
             WHERE dedup_key = @dedup_key + N'.'
-                AND seen_at <= DATEADD(
-                    MICROSECOND, -CONVERT(int, (@window_seconds - FLOOR(@window_seconds)) * 1000000),
-                    DATEADD(SECOND, -CONVERT(int, FLOOR(@window_seconds)), @now_at)
+                AND (
+                    id = @id
+                    OR seen_at <= DATEADD(
+                        MICROSECOND, -CONVERT(int, (@window_seconds - FLOOR(@window_seconds)) * 1000000),
+                        DATEADD(SECOND, -CONVERT(int, FLOOR(@window_seconds)), @now_at)
+                    )
                 );
             SET @is_entered = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
             IF @is_entered = 0
@@ -123,25 +126,12 @@ BEGIN
         RETURN;
     END;
 
-    -- A group gets a ticket with each member: one too many is dropped by the claim that meets it.
-    IF @group_id IS NOT NULL
-        INSERT INTO {{ box.group_member }} (group_key, id) VALUES (@group_id + N'.', @id);
-    IF @due_at > @now_at
-        INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key, group_key)
-        SELECT
-            @due_at, @id,
-            CASE WHEN @group_id IS NULL THEN @id END,
-            CASE WHEN @group_id IS NULL THEN @expires_at END,
-            -@priority, @topic + N'.', @group_id + N'.';
-    ELSE
-        INSERT INTO {{ box.ready }} (lane, ticket, expires_at, topic_key, group_key)
-        SELECT
-            -@priority, @id, CASE WHEN @group_id IS NULL THEN @expires_at END, @topic + N'.', @group_id + N'.';
+    SET @ids = CONCAT(N'[', @id, N']');
+    EXEC {{ box._admit }} @ids = @ids;
 
     IF @collapse_key IS NOT NULL
     BEGIN
-        SET @newest = CONCAT(N'[', @id, N']');
-        EXEC @removed = {{ box._replace }} @newest = @newest;
+        EXEC @removed = {{ box._replace }} @newest = @ids;
         IF @removed > 0
             SET @outcome = N'collapsed';
     END;

@@ -70,10 +70,10 @@ BEGIN
         );
         IF @due > @now_at
             INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key)
-            VALUES (@due, @id, @id, @expires, -@priority, @topic + N'.');
+            VALUES (@due, @id, @id, @expires, 0 - @priority, @topic + N'.');
         ELSE
             INSERT INTO {{ box.ready }} (lane, ticket, expires_at, topic_key)
-            VALUES (-@priority, @id, @expires, @topic + N'.');
+            VALUES (0 - @priority, @id, @expires, @topic + N'.');
     END
     ELSE
         EXEC {{ box._enqueue }}

@@ -1,5 +1,11 @@
--- after: enqueue
+-- after: _enqueue
 
+{# Babelfish hands out the text of JSON strings with their escapes still in it. -#}
+{%- macro plain(text) -%}
+CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(
+            REPLACE(REPLACE({{ text }} COLLATE Latin1_General_100_BIN2, N'\\', NCHAR(1)), N'\"', N'"'), N'\n', NCHAR(10)),
+            N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
+{%- endmacro -%}
 -- Writes many messages in one statement, or none if one of them is wrong.
 -- messages: a JSON array of objects, whose keys are the arguments of enqueue; other keys are passed over
 -- returns: ordinal, id, message_id, outcome; one row a record, in their order, ordinal from 1
@@ -20,6 +26,21 @@ BEGIN
     DECLARE @ids nvarchar(max);
     DECLARE @newest nvarchar(max);
     DECLARE @removed int;
+    DECLARE @ordinal int;
+    DECLARE @id bigint;
+    DECLARE @message_id uniqueidentifier;
+    DECLARE @outcome nvarchar(20);
+    DECLARE @topic nvarchar(255);
+    DECLARE @payload nvarchar(max);
+    DECLARE @correlation_id nvarchar(255);
+    DECLARE @due_at datetime2(6);
+    DECLARE @group_id nvarchar(255);
+    DECLARE @priority smallint;
+    DECLARE @dedup_key nvarchar(255);
+    DECLARE @collapse_key nvarchar(255);
+    DECLARE @expires_at datetime2(6);
+    DECLARE @headers nvarchar(max);
+    DECLARE @created_at datetime2(6);
     DECLARE @raw TABLE (
         ordinal int NOT NULL PRIMARY KEY,
         type int NOT NULL,
@@ -67,8 +88,18 @@ BEGIN
         expires_at, headers, created_at
     )
     SELECT
-        CONVERT(int, j.[key]) + 1, j.type, o.topic, o.payload, o.correlation_id, o.due_at, o.message_id, o.group_id,
-        o.priority, o.dedup_key, o.collapse_key, o.expires_at, COALESCE(o.headers, o.headers_text), o.created_at
+        CONVERT(int, j.[key]) + 1, j.type,
+        {{ plain('o.topic') }},
+        {{ plain('o.payload') }},
+        {{ plain('o.correlation_id') }},
+        o.due_at, o.message_id,
+        {{ plain('o.group_id') }},
+        o.priority,
+        {{ plain('o.dedup_key') }},
+        {{ plain('o.collapse_key') }},
+        o.expires_at,
+        COALESCE(o.headers, {{ plain('o.headers_text') }}),
+        o.created_at
     FROM OPENJSON(@messages) AS j
     CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
         topic nvarchar(max) '$.topic',
@@ -243,13 +274,13 @@ BEGIN
     END;
 
     INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key)
-    SELECT m.due_at, m.id, m.id, m.expires_at, -m.priority, m.topic + N'.'
+    SELECT m.due_at, m.id, m.id, m.expires_at, 0 - m.priority, m.topic + N'.'
     FROM @record AS r
     INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = r.id
     WHERE r.is_keyed = 0 AND m.due_at > @now_at;
 
     INSERT INTO {{ box.ready }} (lane, ticket, expires_at, topic_key)
-    SELECT -m.priority, m.id, m.expires_at, m.topic + N'.'
+    SELECT 0 - m.priority, m.id, m.expires_at, m.topic + N'.'
     FROM @record AS r
     INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = r.id
     WHERE r.is_keyed = 0 AND (m.due_at IS NULL OR m.due_at <= @now_at);
@@ -262,15 +293,6 @@ BEGIN
         WHERE r.is_repeated = 0
             AND r.is_first = 1
             AND (r.is_given = 0 OR EXISTS (SELECT 1 FROM {{ box.message }} AS m WHERE m.id = r.id));
-
-        -- A key entered above for a message that turned out to exist already stands for the existing one.
-        IF @window_seconds > 0
-            UPDATE d
-            SET id = m.id
-            FROM @record AS r
-            INNER JOIN {{ box.message }} AS m ON m.message_id = r.message_id
-            INNER JOIN {{ box.dedup }} AS d WITH (ROWLOCK, FORCESEEK) ON d.dedup_key = r.dedup_key
-            WHERE r.is_written = 0 AND r.is_repeated = 0 AND d.id = r.id;
 
         -- Of several with one key in this batch only the newest is placed; the others go before they were seen.
         UPDATE r
@@ -331,6 +353,55 @@ BEGIN
                     )
                 );
         END;
+
+        -- A repeated message_id whose message was collapsed away above is a new message after all.
+        SET @ordinal = (
+            SELECT MIN(r.ordinal)
+            FROM @record AS r
+            WHERE r.is_written = 0 AND r.is_repeated = 0
+                AND NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WHERE m.message_id = r.message_id)
+        );
+        WHILE @ordinal IS NOT NULL
+        BEGIN
+            SELECT
+                @id = r.id, @message_id = r.message_id, @topic = w.topic, @payload = w.payload,
+                @correlation_id = w.correlation_id, @due_at = r.due_at, @group_id = w.group_id,
+                @priority = ISNULL(TRY_CONVERT(smallint, w.priority), 0), @dedup_key = w.dedup_key,
+                @collapse_key = w.collapse_key,
+                @expires_at = CONVERT(datetime2(6), SWITCHOFFSET(TRY_CONVERT(datetimeoffset, w.expires_at), '+00:00')),
+                @headers = w.headers,
+                @created_at = ISNULL(
+                    CONVERT(datetime2(6), SWITCHOFFSET(TRY_CONVERT(datetimeoffset, w.created_at), '+00:00')), @now_at
+                )
+            FROM @record AS r
+            INNER JOIN @raw AS w ON w.ordinal = r.ordinal
+            WHERE r.ordinal = @ordinal;
+            EXEC {{ box._enqueue }}
+                @id = @id OUTPUT, @message_id = @message_id OUTPUT, @outcome = @outcome OUTPUT, @now_at = @now_at,
+                @topic = @topic, @payload = @payload, @correlation_id = @correlation_id, @due_at = @due_at,
+                @group_id = @group_id, @priority = @priority, @dedup_key = @dedup_key, @collapse_key = @collapse_key,
+                @expires_at = @expires_at, @headers = @headers, @created_at = @created_at;
+            UPDATE @record
+            SET
+                is_written = CASE WHEN @outcome = N'duplicate' THEN 0 ELSE 1 END,
+                is_replacing = CASE WHEN @outcome = N'collapsed' THEN 1 ELSE 0 END
+            WHERE ordinal = @ordinal;
+            SET @ordinal = (
+                SELECT MIN(r.ordinal)
+                FROM @record AS r
+                WHERE r.is_written = 0 AND r.is_repeated = 0 AND r.ordinal > @ordinal
+                    AND NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WHERE m.message_id = r.message_id)
+            );
+        END;
+
+        -- A key entered above for a message that turned out to exist already stands for the existing one.
+        IF @window_seconds > 0
+            UPDATE d
+            SET id = m.id
+            FROM @record AS r
+            INNER JOIN {{ box.message }} AS m ON m.message_id = r.message_id
+            INNER JOIN {{ box.dedup }} AS d WITH (ROWLOCK, FORCESEEK) ON d.dedup_key = r.dedup_key
+            WHERE r.is_written = 0 AND r.is_repeated = 0 AND d.id = r.id;
     END
     ELSE
         UPDATE @record SET is_written = 1;

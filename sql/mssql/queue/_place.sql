@@ -26,7 +26,7 @@ BEGIN
     FROM OPENJSON(@ids) AS j;
 
     INSERT INTO @due (place, lane, id, expires_at, topic_key)
-    SELECT ROW_NUMBER() OVER (ORDER BY m.id), -m.priority, m.id, m.expires_at, m.topic + N'.'
+    SELECT ROW_NUMBER() OVER (ORDER BY m.id), 0 - m.priority, m.id, m.expires_at, m.topic + N'.'
     FROM @wanted AS w
     INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = w.id
     WHERE m.due_at IS NULL OR m.due_at <= @now_at;
@@ -44,7 +44,7 @@ BEGIN
     ) AS t ON t.place = d.place;
 
     INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key)
-    SELECT m.due_at, m.id, m.id, m.expires_at, -m.priority, m.topic + N'.'
+    SELECT m.due_at, m.id, m.id, m.expires_at, 0 - m.priority, m.topic + N'.'
     FROM @wanted AS w
     INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = w.id
     WHERE m.due_at > @now_at;

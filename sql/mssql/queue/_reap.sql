@@ -58,6 +58,7 @@ BEGIN
     DELETE l
     OUTPUT deleted.id, deleted.group_key INTO @gone (id, group_key)
     FROM @candidate AS c
+    INNER JOIN {{ box.message }} AS m WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON m.id = c.id
     INNER JOIN {{ box.lease }} AS l WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON l.id = c.id
     WHERE l.locked_until < @now_at;
     SET @affected = @@ROWCOUNT;

@@ -1,5 +1,11 @@
 -- after: _probe
 
+{# Babelfish hands out the text of JSON strings with their escapes still in it. -#}
+{%- macro plain(text) -%}
+CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(
+            REPLACE(REPLACE({{ text }} COLLATE Latin1_General_100_BIN2, N'\\', NCHAR(1)), N'\"', N'"'), N'\n', NCHAR(10)),
+            N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
+{%- endmacro -%}
 -- Gives each of these groups that nobody holds the ticket it is due: now, or when its head's time comes. A group
 -- Gives each of these groups that nobody holds the ticket it is due: now, or when its head's time comes. A group
 -- without members needs none, for whoever is just adding one brings a ticket along. What somebody else has locked,
@@ -44,8 +50,8 @@ BEGIN
     END;
 
     INSERT INTO @group (group_key, is_busy)
-    SELECT g.group_key, 0
-    FROM OPENJSON(@groups) WITH (group_key nvarchar(256) '$.group_key') AS g;
+    SELECT {{ plain('g.group_key') }}, 0
+    FROM OPENJSON(@groups) WITH (group_key nvarchar(max) '$.group_key') AS g;
 
     SET @group_key = (SELECT MIN(g.group_key) FROM @group AS g);
     WHILE @group_key IS NOT NULL
@@ -64,7 +70,7 @@ BEGIN
     -- Rows that READPAST passes over are members that producers have not committed yet; leases of a group only come
     -- and go under its lock, so they can be read without one.
     INSERT INTO @head (id, due_at, lane, topic_key, group_key)
-    SELECT m.id, m.due_at, -m.priority, m.topic + N'.', g.group_key
+    SELECT m.id, m.due_at, 0 - m.priority, m.topic + N'.', g.group_key
     FROM @group AS g
     CROSS APPLY (
         SELECT TOP (1) gm.id

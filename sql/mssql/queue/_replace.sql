@@ -8,17 +8,21 @@
 -- newest: the message of each key that stays
 -- returns: text[]; here the number of messages removed
 -- errors: none
--- locks: message
+-- locks: group, message
 -- role: internal
 CREATE OR ALTER PROCEDURE {{ box._replace }}
     @newest nvarchar(max)
 AS
 BEGIN
     SET NOCOUNT, XACT_ABORT ON;
+    -- Rows can only be skipped under READ COMMITTED. Babelfish cannot change over, and does not skip.
+    IF SERVERPROPERTY('Babelfish') IS NULL
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 
     DECLARE @id bigint;
     DECLARE @ids nvarchar(max);
     DECLARE @taken int;
+    DECLARE @groups nvarchar(max);
     DECLARE @key TABLE (
         collapse_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
         id bigint NOT NULL
@@ -51,8 +55,20 @@ BEGIN
         SET @id = (SELECT MIN(o.id) FROM @older AS o WHERE o.id > @id);
     END;
 
+    SET @groups = (
+        SELECT DISTINCT m.group_id + N'.' AS group_key
+        FROM @removed AS r
+        INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = r.id
+        WHERE m.group_id IS NOT NULL
+        FOR JSON PATH
+    );
     DELETE m
     FROM @removed AS r
     INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = r.id;
-    RETURN @@ROWCOUNT;
+    SET @taken = @@ROWCOUNT;
+
+    -- Who was behind a head that is gone need not wait for its time, or for a claim of its topic.
+    IF @groups IS NOT NULL
+        EXEC {{ box._regroup }} @groups = @groups;
+    RETURN @taken;
 END;

@@ -1,3 +1,9 @@
+{# Babelfish hands out the text of JSON strings with their escapes still in it. -#}
+{%- macro plain(text) -%}
+CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(
+            REPLACE(REPLACE({{ text }} COLLATE Latin1_General_100_BIN2, N'\\', NCHAR(1)), N'\"', N'"'), N'\n', NCHAR(10)),
+            N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
+{%- endmacro -%}
 -- The topics to hand out while some are paused: those asked for, or all that have something ready, less the
 -- The topics to hand out while some are paused: those asked for, or all that have something ready, less the
 -- paused ones. Hops from topic to topic along the index, so its cost is the number of topics.
@@ -28,9 +34,12 @@ BEGIN
     END
     ELSE
         INSERT INTO @found (topic_key)
-        SELECT DISTINCT j.value COLLATE Latin1_General_100_BIN2 + N'.'
-        FROM OPENJSON(@topics) AS j
-        WHERE LEN(j.value + N'.') <= 256;
+        SELECT DISTINCT t.topic + N'.'
+        FROM (
+            SELECT {{ plain('j.value') }} COLLATE Latin1_General_100_BIN2 AS topic
+            FROM OPENJSON(@topics) AS j
+        ) AS t
+        WHERE LEN(t.topic + N'.') <= 256;
 
     DELETE FROM @found
     WHERE topic_key IN (SELECT p.topic_key FROM {{ box.paused }} AS p);

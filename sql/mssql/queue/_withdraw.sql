@@ -27,7 +27,7 @@ BEGIN
     DECLARE @returned TABLE (id bigint NOT NULL PRIMARY KEY, lane int NOT NULL, ticket bigint NOT NULL);
 
     INSERT INTO @place (id, lane, due_at, group_key)
-    SELECT m.id, -m.priority, m.due_at, m.group_id + N'.'
+    SELECT m.id, 0 - m.priority, m.due_at, m.group_id + N'.'
     FROM OPENJSON(@ids) AS j
     INNER JOIN {{ box.message }} AS m WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         ON m.id = CONVERT(bigint, j.value);

@@ -46,5 +46,7 @@ BEGIN
 
     UPDATE {{ box.settings }} SET value = @value WHERE name = @name;
 
-    SELECT @name AS name, @value AS value;
+    SELECT s.name, s.value
+    FROM {{ box.settings }} AS s
+    WHERE s.name = @name;
 END;
