@@ -71,7 +71,13 @@ BEGIN
             ORDER BY gm.id
             LIMIT 1
         ) AS first_member
-        INNER JOIN {{ box.message }} AS m ON m.id = first_member.id
+        -- OFFSET 0 keeps a lookup a lookup, whatever the planner knew of the tables when it made the plan.
+        CROSS JOIN LATERAL (
+            SELECT w.due_at, w.topic, w.priority
+            FROM {{ box.message }} AS w
+            WHERE w.id = first_member.id
+            OFFSET 0
+        ) AS m
     ),
     later AS (
         INSERT INTO {{ box.scheduled }} (due_at, no, lane, topic, group_id)

@@ -42,7 +42,7 @@ BEGIN
             INSERT INTO {{ box.group }} AS g (group_id)
             SELECT u.group_id
             FROM unnest(missing[1:200]) AS u (group_id)
-            WHERE NOT EXISTS (SELECT FROM {{ box.group }} AS e WHERE e.group_id = u.group_id)
+            WHERE NOT EXISTS (SELECT FROM {{ box.group }} AS e WHERE e.group_id = u.group_id OFFSET 0)
                 AND pg_try_advisory_xact_lock(box_key, hashtext(u.group_id))
             ORDER BY u.group_id
             ON CONFLICT DO NOTHING
@@ -59,8 +59,9 @@ BEGIN
     free := ARRAY(
         SELECT u.group_id
         FROM unnest(held) AS u (group_id)
-        WHERE NOT EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.group_id = u.group_id)
+        WHERE NOT EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.group_id = u.group_id OFFSET 0)
     );
+    -- OFFSET 0 keeps a lookup a lookup, whatever the planner knew of the tables when it made the plan.
     WITH head AS MATERIALIZED (
         SELECT
             f.group_id, m.id, m.topic, next_member.place,
@@ -74,7 +75,12 @@ BEGIN
             ORDER BY gm.id
             LIMIT share
         ) AS next_member
-        INNER JOIN {{ box.message }} AS m ON m.id = next_member.id
+        CROSS JOIN LATERAL (
+            SELECT w.id, w.topic, w.expires_at, w.due_at
+            FROM {{ box.message }} AS w
+            WHERE w.id = next_member.id
+            OFFSET 0
+        ) AS m
     ),
     -- A member that a producer is just collapsing holds up those behind it.
     locked AS MATERIALIZED (
@@ -85,7 +91,7 @@ BEGIN
     ),
     reached AS MATERIALIZED (
         SELECT
-            head.group_id, head.id, head.topic, head.is_overdue,
+            head.group_id, head.id, head.topic, head.is_overdue, head.place,
             bool_or(locked.id IS NULL OR (head.is_waiting AND NOT head.is_overdue))
                 OVER (PARTITION BY head.group_id ORDER BY head.id) AS is_behind
         FROM head
@@ -93,17 +99,17 @@ BEGIN
     ),
     gone AS (
         DELETE FROM {{ box.group_member }} AS gm
-        USING reached
-        WHERE gm.group_id = reached.group_id AND gm.id = reached.id AND NOT reached.is_behind
-        RETURNING gm.group_id, gm.id, reached.topic, reached.is_overdue
+        WHERE gm.ctid = ANY (ARRAY(SELECT reached.place FROM reached WHERE NOT reached.is_behind))
+        RETURNING gm.id
     )
     SELECT
-        array_agg(gone.id) FILTER (WHERE NOT gone.is_overdue),
-        array_agg(gone.topic) FILTER (WHERE NOT gone.is_overdue),
-        array_agg(gone.group_id) FILTER (WHERE NOT gone.is_overdue),
-        array_agg(gone.id) FILTER (WHERE gone.is_overdue)
+        array_agg(reached.id) FILTER (WHERE NOT reached.is_overdue),
+        array_agg(reached.topic) FILTER (WHERE NOT reached.is_overdue),
+        array_agg(reached.group_id) FILTER (WHERE NOT reached.is_overdue),
+        array_agg(reached.id) FILTER (WHERE reached.is_overdue)
     INTO taken, topics, owners, overdue
-    FROM gone;
+    FROM gone
+    INNER JOIN reached USING (id);
 
     IF overdue IS NOT NULL THEN
         PERFORM {{ box._bury }}(overdue, NULL, true);

@@ -21,6 +21,7 @@ BEGIN
         RETURN;
     END IF;
 
+    -- OFFSET 0 keeps a lookup a lookup, whatever the planner knew of the tables when it made the plan.
     WITH free AS MATERIALIZED (
         SELECT g.group_id, m.id, m.due_at, m.topic, -m.priority AS lane
         FROM unnest(groups) AS g (group_id)
@@ -31,8 +32,13 @@ BEGIN
             ORDER BY gm.id
             LIMIT 1
         ) AS head ON true
-        LEFT JOIN {{ box.message }} AS m ON m.id = head.id
-        WHERE NOT EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.group_id = g.group_id)
+        LEFT JOIN LATERAL (
+            SELECT w.id, w.due_at, w.topic, w.priority
+            FROM {{ box.message }} AS w
+            WHERE w.id = head.id
+            OFFSET 0
+        ) AS m ON true
+        WHERE NOT EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.group_id = g.group_id OFFSET 0)
     ),
     now_ready AS (
         INSERT INTO {{ box.ready }} (lane, ticket, topic, group_id)
@@ -76,7 +82,12 @@ BEGIN
         ORDER BY gm.id
         LIMIT 1
     ) AS head
-    INNER JOIN {{ box.message }} AS m ON m.id = head.id
+    CROSS JOIN LATERAL (
+        SELECT w.due_at, w.topic, w.priority
+        FROM {{ box.message }} AS w
+        WHERE w.id = head.id
+        OFFSET 0
+    ) AS m
     WHERE u.group_id = ANY (locked)
         OR NOT EXISTS (SELECT FROM {{ box.group }} AS g WHERE g.group_id = u.group_id);
 

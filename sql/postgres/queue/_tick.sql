@@ -73,7 +73,9 @@ BEGIN
     IF noted_xid > 0 AND oldest >= noted_xid THEN
         SELECT r.ticket INTO low
         FROM {{ box.ready }} AS r
-        WHERE r.lane = 0 AND r.ticket >= (SELECT s.last_value FROM {{ box._low_ticket }} AS s)
+        WHERE r.lane = 0
+            AND r.ticket >= (SELECT s.last_value FROM {{ box._low_ticket }} AS s)
+            AND r.ticket <= noted_ticket
         ORDER BY r.lane, r.ticket
         LIMIT 1;
         PERFORM setval({{ box._low_ticket | literal }}, least(low, noted_ticket + 1));
@@ -81,6 +83,7 @@ BEGIN
         SELECT s.due_at INTO low_at
         FROM {{ box.scheduled }} AS s
         WHERE s.due_at >= to_timestamp((SELECT q.last_value FROM {{ box._low_due }} AS q) / 1000000.0)
+            AND s.due_at <= to_timestamp(noted_time / 1000000.0)
         ORDER BY s.due_at
         LIMIT 1;
         PERFORM setval({{ box._low_due | literal }}, greatest(0, least(
@@ -89,6 +92,7 @@ BEGIN
         SELECT l.locked_until INTO low_at
         FROM {{ box.lease }} AS l
         WHERE l.locked_until >= to_timestamp((SELECT q.last_value FROM {{ box._low_lease }} AS q) / 1000000.0)
+            AND l.locked_until <= to_timestamp(noted_time / 1000000.0)
         ORDER BY l.locked_until
         LIMIT 1;
         PERFORM setval({{ box._low_lease | literal }}, greatest(0, least(
@@ -97,6 +101,7 @@ BEGIN
         SELECT t.no INTO low
         FROM {{ box.tally }} AS t
         WHERE t.no >= (SELECT s.last_value FROM {{ box._low_tally }} AS s)
+            AND t.no <= noted_ticket
         ORDER BY t.no
         LIMIT 1;
         PERFORM setval({{ box._low_tally | literal }}, least(low, noted_ticket + 1));

@@ -209,7 +209,10 @@ BEGIN
                     SELECT min(u.place), c.id, c.topic, c.group_id
                     FROM {{ box._claim_groups }}(
                         array_remove(got_groups, NULL),
-                        1 + (room - got) / greatest(1, cardinality(array_remove(got_groups, NULL))),
+                        (
+                            SELECT 1 + (room - got) / greatest(1, count(DISTINCT d.group_id))
+                            FROM unnest(got_groups) AS d (group_id)
+                        )::integer,
                         allowed
                     ) AS c
                     INNER JOIN unnest(got_groups) WITH ORDINALITY AS u (group_id, place) USING (group_id)
@@ -254,7 +257,10 @@ BEGIN
         m.created_at, m.due_at, m.expires_at, m.last_error, until_at
 {% endif %}
     FROM unnest(found_ids) WITH ORDINALITY AS u (id, place)
-    INNER JOIN {{ box.message }} AS m ON m.id = u.id
+    CROSS JOIN LATERAL (
+        -- OFFSET 0 keeps it a lookup, whatever the planner knew of the table when it made the plan.
+        SELECT w.* FROM {{ box.message }} AS w WHERE w.id = u.id OFFSET 0
+    ) AS m
     ORDER BY u.place;
 
     IF found_ids = '{}' AND random() < 0.0075 THEN

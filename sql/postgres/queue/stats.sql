@@ -10,6 +10,7 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 SET jit = off
 AS $$
     -- How many messages each topic has in each state, and how long its oldest claimable one has been waiting.
@@ -24,7 +25,14 @@ BEGIN
     RETURN QUERY
     WITH state AS (
         SELECT r.topic, count(*) AS ready, 0::bigint AS scheduled, 0::bigint AS in_flight, 0::bigint AS done, 0::bigint AS dead
-        FROM {{ box.ready }} AS r
+        FROM (
+            SELECT o.topic, o.id FROM {{ box.ready }} AS o
+            WHERE o.lane = 0 AND o.ticket >= (SELECT q.last_value FROM {{ box._low_ticket }} AS q)
+            UNION ALL
+            SELECT o.topic, o.id FROM {{ box.ready }} AS o WHERE o.lane < 0
+            UNION ALL
+            SELECT o.topic, o.id FROM {{ box.ready }} AS o WHERE o.lane > 0
+        ) AS r
         WHERE r.id IS NOT NULL
         GROUP BY r.topic
         UNION ALL
@@ -41,11 +49,15 @@ BEGIN
         WHERE s.id IS NOT NULL
         GROUP BY s.topic
         UNION ALL
-        SELECT l.topic, 0, 0, count(*), 0, 0 FROM {{ box.lease }} AS l GROUP BY l.topic
+        SELECT l.topic, 0, 0, count(*), 0, 0 FROM {{ box.lease }} AS l
+        WHERE l.locked_until >= to_timestamp((SELECT q.last_value FROM {{ box._low_lease }} AS q) / 1000000.0)
+        GROUP BY l.topic
         UNION ALL
         SELECT t.topic, 0, 0, 0, t.done, 0 FROM {{ box.tally_total }} AS t
         UNION ALL
-        SELECT t.topic, 0, 0, 0, sum(t.done)::bigint, 0 FROM {{ box.tally }} AS t GROUP BY t.topic
+        SELECT t.topic, 0, 0, 0, sum(t.done)::bigint, 0 FROM {{ box.tally }} AS t
+        WHERE t.no >= (SELECT q.last_value FROM {{ box._low_tally }} AS q)
+        GROUP BY t.topic
         UNION ALL
         SELECT d.topic, 0, 0, 0, 0, count(*) FROM {{ box.dead }} AS d GROUP BY d.topic
     ),
