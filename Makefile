@@ -28,7 +28,7 @@ demo: $(VENV)/.stamp-demo ## deploys to an embedded PostgreSQL and shows the mai
 lint: $(VENV)/.stamp-dev ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy pysqlbox tools tests
+	$(BIN)/mypy pysqlbox tools tests benchmarks
 
 gates: $(VENV)/.stamp-dev ## only the gates over the SQL: compiler, linter, plpgsql_check, mirror and headers
 	$(BIN)/python -m pytest tests/gates tests/mirror $(PYTEST_ARGS)

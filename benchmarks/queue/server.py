@@ -1,4 +1,4 @@
-"""The server that is measured: a private one with durable settings, the embedded one, or one that is given."""
+"""The server that is measured: a private one with durable settings, the embedded one, or a given one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class ServerFailedError(RuntimeError):
 
 @dataclass(frozen=True)
 class Server:
-    """A running server. `is_local`: its backends are processes of this machine, so their CPU time can be read."""
+    """A running server. `is_local`: its backends run on this machine, so their CPU time can be read."""
 
     conninfo: str
     is_local: bool
