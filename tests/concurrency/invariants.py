@@ -15,8 +15,8 @@ FAR = 10_000_000
 _ROUNDS = 5_000
 
 _PLACES = """
-SELECT id, 'ready' AS place FROM {b}_ready WHERE id IS NOT NULL
-UNION ALL SELECT id, 'scheduled' FROM {b}_scheduled WHERE id IS NOT NULL
+SELECT coalesce(id, ticket) AS id, 'ready' AS place FROM {b}_ready WHERE {g} IS NULL
+UNION ALL SELECT id, 'scheduled' FROM {b}_scheduled WHERE {g} IS NULL
 UNION ALL SELECT id, 'group_member' FROM {b}_group_member
 UNION ALL SELECT id, 'lease' FROM {b}_lease
 UNION ALL SELECT id, 'done' FROM {b}_done
@@ -35,15 +35,17 @@ _RULES = {
         WHERE NOT EXISTS (SELECT 1 FROM {b}_message AS m WHERE m.id = p.id)
         """,
     "a group that waits has a ticket or is held": """
-        SELECT DISTINCT gm.group_id FROM {b}_group_member AS gm
-        WHERE NOT EXISTS (SELECT 1 FROM {b}_lease AS l WHERE l.group_id = gm.group_id)
-            AND NOT EXISTS (SELECT 1 FROM {b}_ready AS r WHERE r.group_id = gm.group_id)
-            AND NOT EXISTS (SELECT 1 FROM {b}_scheduled AS s WHERE s.group_id = gm.group_id)
+        SELECT DISTINCT gm.{g} AS name FROM {b}_group_member AS gm
+        WHERE NOT EXISTS (SELECT 1 FROM {b}_lease AS l WHERE l.{g} = gm.{g})
+            AND NOT EXISTS (SELECT 1 FROM {b}_ready AS r WHERE r.{g} = gm.{g})
+            AND NOT EXISTS (SELECT 1 FROM {b}_scheduled AS s WHERE s.{g} = gm.{g})
         """,
     "one owner holds a group": """
-        SELECT l.group_id FROM {b}_lease AS l WHERE l.group_id IS NOT NULL
-        GROUP BY l.group_id HAVING count(DISTINCT l.owner_token) > 1
+        SELECT l.{g} AS name FROM {b}_lease AS l WHERE l.{g} IS NOT NULL
+        GROUP BY l.{g} HAVING count(DISTINCT l.owner_token) > 1
         """,
+}
+_POSTGRES_RULES = {
     "a member and a lease carry their message's group": """
         SELECT p.id FROM (
             SELECT id, group_id FROM {b}_group_member UNION ALL SELECT id, group_id FROM {b}_lease
@@ -51,16 +53,14 @@ _RULES = {
         WHERE coalesce(p.group_id, '') <> coalesce(m.group_id, '')
         """,
     "the tally counts what is done": """
-        SELECT c.topic, sum(c.done) AS off_by FROM (
+        SELECT sum(c.done) AS off_by FROM (
             SELECT topic, done FROM {b}_tally
             UNION ALL SELECT topic, done FROM {b}_tally_total
             UNION ALL
             SELECT m.topic, -1 FROM {b}_done AS n INNER JOIN {b}_message AS m ON m.id = n.id
             WHERE m.topic IS NOT NULL
-        ) AS c GROUP BY c.topic HAVING sum(c.done) <> 0
+        ) AS c GROUP BY {t} HAVING sum(c.done) <> 0
         """,
-}
-_POSTGRES_RULES = {
     "the low marks are behind everything they guard": """
         SELECT 'ready' AS what FROM {b}_ready
         WHERE lane = 0 AND ticket < (SELECT last_value FROM {i}_low_ticket)
@@ -71,28 +71,37 @@ _POSTGRES_RULES = {
         """,
 }
 _AFTER_DRAIN = {
-    "nothing waits": "SELECT p.id FROM ({places}) AS p WHERE p.place NOT IN ('done', 'dead', 'seen')",
-    "no group is left": "SELECT g.group_id FROM {b}_group AS g",
+    "nothing waits": """
+        SELECT p.id, p.place FROM ({places}) AS p WHERE p.place NOT IN ('done', 'dead', 'seen')
+        """,
     "no ticket is left": """
-        SELECT group_id FROM {b}_ready UNION ALL SELECT group_id FROM {b}_scheduled
+        SELECT {g} AS name FROM {b}_ready UNION ALL SELECT {g} FROM {b}_scheduled
         """,
 }
+_POSTGRES_AFTER_DRAIN = {"no group is left": "SELECT g.group_id FROM {b}_group AS g"}
 
 
 def broken_rules(db: Database, box: str, *, drained: bool = False) -> dict[str, list[Row]]:
     """The rules that the box's tables break, each with some of the rows that break it."""
     rules = dict(_RULES)
-    if db.dialect == "postgres":
+    postgres = db.dialect == "postgres"
+    if postgres:
         rules |= _POSTGRES_RULES
     if drained:
-        rules |= _AFTER_DRAIN
-    places = _PLACES + (_SEEN if KINDS[box] == "inbox" else "")
-    names = {"b": f"{{schema}}.{box}", "i": f"{{schema}}._{box}"}
+        rules |= _AFTER_DRAIN | (_POSTGRES_AFTER_DRAIN if postgres else {})
+    names = {
+        "{places}": _PLACES + (_SEEN if KINDS[box] == "inbox" else ""),
+        "{b}": f"{{schema}}.{box}",
+        "{i}": f"{{schema}}._{box}",
+        # A message may get another topic while it is acknowledged under the one that it was claimed with.
+        "{t}": "c.topic" if KINDS[box] == "outbox" else "()",
+        "{g}": "group_id" if postgres else "group_key",
+    }
     found: dict[str, list[Row]] = {}
     for rule, text in rules.items():
-        query = text.replace("{places}", places)
+        query = text
         for name, value in names.items():
-            query = query.replace("{" + name + "}", value)
+            query = query.replace(name, value)
         if rows := db.sql(query):
             found[rule] = rows[:5]
     return found

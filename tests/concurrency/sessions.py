@@ -28,9 +28,7 @@ class Background:
         """Waits until the call waits for a lock (true) or is over (false)."""
         until = time.monotonic() + patience
         while time.monotonic() < until and not self._future.done():
-            rows = self._db.sql(
-                "SELECT cardinality(pg_blocking_pids(%s)) > 0 AS waits", self._pid
-            )
+            rows = self._db.sql("SELECT cardinality(pg_blocking_pids(%s)) > 0 AS waits", self._pid)
             if rows[0]["waits"]:
                 return True
             time.sleep(0.01)
@@ -51,7 +49,7 @@ def sessions(db: Database, count: int) -> Iterator[list[Session]]:
     with contextlib.ExitStack() as stack:
         opened = [stack.enter_context(db.session()) for _ in range(count)]
         for session in opened:
-            session.sql("SET lock_timeout = '5s'")
+            session.sql("SET lock_timeout = '3s'")
             session.commit()
         yield opened
 

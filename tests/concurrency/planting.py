@@ -1,0 +1,55 @@
+"""Planted bugs: a routine without one of its guards, in place of the real one for a while."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pysqlbox.deploy.names import Box, merge_boxes
+from pysqlbox.deploy.paths import sql_root
+from pysqlbox.deploy.render import Renderer
+from tests.support.boxes import BOXES
+from tests.support.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """A guard taken out: which file, and what stands in place of what."""
+
+    name: str
+    file: str
+    changes: Sequence[tuple[str, str]]
+    box: str = "outbox"
+
+    def planted_text(self, text: str) -> str:
+        """The file without its guard; each text to replace must be there, or the bug is out of date."""
+        for old, new in self.changes:
+            assert old in text, f"{self.name}: {self.file} has no more: {old}"
+            text = text.replace(old, new)
+        return text
+
+
+@contextlib.contextmanager
+def planted(db: Database, bug: Bug, folder: Path) -> Iterator[None]:
+    """The deployed schema with the bug in one box's routine, and the real routine again at the end."""
+    path = folder / db.dialect / bug.file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    real = sql_root() / db.dialect / bug.file
+    path.write_text(bug.planted_text(real.read_text(encoding="utf-8")), encoding="utf-8")
+    _apply(db, folder, bug)
+    try:
+        yield
+    finally:
+        _apply(db, sql_root(), bug)
+
+
+def _apply(db: Database, root: Path, bug: Bug) -> None:
+    boxes = merge_boxes(BOXES)
+    (box,) = (each for each in boxes if each.name == bug.box)
+    renderer = Renderer(db.dialect, schema=db.schema, boxes=boxes, root=root, test_clock=True)
+    with db.session() as session:
+        for batch in renderer.unit(bug.file, Box(box.name, box.kind)).batches:
+            session.sql(batch)
+        session.commit()

@@ -1,0 +1,406 @@
+"""The scenarios are worth something: each guard that is taken out turns one of them red."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pysqlbox.errors import PysqlboxError
+from tests.concurrency import scenarios_claims as claims
+from tests.concurrency import scenarios_groups as groups
+from tests.concurrency import scenarios_keys as keys
+from tests.concurrency.planting import Bug, planted
+from tests.support.database import Database
+
+Scenario = Callable[[Database], None]
+
+_OWNER_TEST = ("WHERE l.id = ANY (ids) AND l.owner_token = $1\n", "WHERE l.id = ANY (ids)\n")
+
+PLANTED: list[tuple[Bug, Scenario]] = [
+    # Two owners at once
+    (
+        Bug("a claim waits for rows", "queue/claim.sql", [("FOR UPDATE SKIP LOCKED", "FOR UPDATE")]),
+        claims.claims_share_without_waiting,
+    ),
+    (
+        Bug("a claim locks nothing", "queue/claim.sql", [("FOR UPDATE SKIP LOCKED", "")]),
+        claims.claims_share_without_waiting,
+    ),
+    (
+        Bug("a claim by topic locks nothing", "queue/claim.sql", [("FOR UPDATE SKIP LOCKED", "")]),
+        claims.topic_claims_share_without_waiting,
+    ),
+    (
+        Bug(
+            "a claim does not delete",
+            "queue/claim.sql",
+            [
+                ("DELETE FROM {{ box.ready }} AS r\n", "UPDATE {{ box.ready }} AS r SET topic = r.topic\n"),
+            ],
+        ),
+        claims.a_reap_and_an_ack_do_not_both_win,
+    ),
+    (
+        Bug("promotion waits", "queue/_promote.sql", [("FOR UPDATE SKIP LOCKED", "FOR UPDATE")]),
+        claims.due_messages_are_promoted_once,
+    ),
+    (
+        Bug("a reap waits", "queue/_reap.sql", [("FOR UPDATE SKIP LOCKED", "FOR UPDATE")]),
+        claims.an_extend_and_a_reap_do_not_both_win,
+    ),
+    # An owner that lost its lease
+    (Bug("ack by anybody", "queue/ack.sql", [_OWNER_TEST]), claims.takeover_ack),
+    (Bug("abandon by anybody", "queue/abandon.sql", [_OWNER_TEST]), claims.takeover_abandon),
+    (Bug("release by anybody", "queue/release.sql", [_OWNER_TEST]), claims.takeover_release),
+    (Bug("fail by anybody", "queue/fail.sql", [_OWNER_TEST]), claims.takeover_fail),
+    (Bug("extend by anybody", "queue/extend.sql", [_OWNER_TEST]), claims.takeover_extend),
+    (Bug("settle by anybody", "queue/ack.sql", [_OWNER_TEST]), claims.takeover_settle),
+    # The watermark
+    (
+        Bug("the ticket before the xid", "outbox/enqueue.sql", [("PERFORM pg_current_xact_id();", "")]),
+        claims.the_mark_stays_behind_a_ticket_drawn_before_the_insert,
+    ),
+    (
+        Bug("tickets before the xid", "outbox/enqueue_many.sql", [("PERFORM pg_current_xact_id();", "")]),
+        claims.the_mark_stays_behind_a_batch_drawn_before_the_insert,
+    ),
+    (
+        Bug("a tick that does not wait", "queue/_tick.sql", [(" AND oldest >= noted_xid", "")]),
+        claims.the_mark_stays_behind_an_open_producer,
+    ),
+    (
+        Bug(
+            "a tick that notes the snapshot's xmax",
+            "queue/_tick.sql",
+            [
+                ("{{ box._tick_xid | literal }}, next_xid", "{{ box._tick_xid | literal }}, noted_xmax"),
+                (
+                    "    next_xid bigint;",
+                    "    next_xid bigint;\n    noted_xmax bigint"
+                    " := pg_snapshot_xmax(pg_current_snapshot())::text::bigint;",
+                ),
+            ],
+        ),
+        claims.the_mark_stays_behind_a_ticket_drawn_before_the_insert,
+    ),
+    (
+        Bug(
+            "a tick that passes the note",
+            "queue/_tick.sql",
+            [("            AND r.ticket <= noted_ticket\n", ""), ("least(low, noted_ticket + 1)", "low")],
+        ),
+        claims.the_mark_stays_behind_a_producer_that_came_after_the_note,
+    ),
+    (
+        Bug(
+            "a tick after writes",
+            "queue/_tick.sql",
+            [("IF pg_current_xact_id_if_assigned() IS NULL THEN", "IF true THEN")],
+        ),
+        claims.the_mark_does_not_trust_a_claim_that_may_roll_back,
+    ),
+    (
+        Bug(
+            "due times pass the note",
+            "queue/_tick.sql",
+            [
+                (
+                    "(extract(epoch FROM low_at) * 1000000)::bigint, noted_time)",
+                    "(extract(epoch FROM low_at) * 1000000)::bigint, 9000000000000000)",
+                )
+            ],
+        ),
+        claims.the_mark_of_due_times_stays_behind_an_open_producer,
+    ),
+    (
+        Bug(
+            "leases pass the note",
+            "queue/_tick.sql",
+            [
+                (
+                    "(extract(epoch FROM low_at) * 1000000)::bigint, noted_time)",
+                    "(extract(epoch FROM low_at) * 1000000)::bigint, 9000000000000000)",
+                )
+            ],
+        ),
+        claims.the_mark_of_leases_stays_behind_an_open_claim,
+    ),
+    (
+        Bug("no rescan", "queue/_tick.sql", [("IF rescan THEN", "IF false THEN")]),
+        claims.a_mark_too_high_is_mended,
+    ),
+    (
+        Bug(
+            "a late enqueue under its old id",
+            "inbox/_renew.sql",
+            [("{{ box._put_back }}(ARRAY[old.id])", "{{ box._admit }}(ARRAY[old.id])")],
+            "inbox",
+        ),
+        claims.a_seen_message_enqueued_late_is_found,
+    ),
+    (
+        Bug(
+            "a ticket that was never drawn",
+            "queue/_tick.sql",
+            [("WHEN s.is_called THEN 0 ELSE 1", "WHEN true THEN 0")],
+        ),
+        claims.the_first_ticket_of_all_is_found,
+    ),
+    # Groups
+    (
+        Bug("a member added without a lock", "queue/_admit.sql", [("FOR KEY SHARE SKIP LOCKED", "")]),
+        groups.a_member_added_while_the_group_empties,
+    ),
+    (
+        Bug("a member that waits", "queue/_admit.sql", [("FOR KEY SHARE SKIP LOCKED", "FOR KEY SHARE")]),
+        groups.a_member_added_while_the_group_ends,
+    ),
+    (
+        Bug(
+            "a group that ends unlocked",
+            "queue/_regroup.sql",
+            [("WHERE g.group_id = ANY (locked)\n", "WHERE g.group_id = ANY (unsure)\n")],
+        ),
+        groups.a_member_added_while_the_group_empties,
+    ),
+    (
+        Bug(
+            "no second look",
+            "queue/_regroup.sql",
+            [("WHERE g.group_id = ANY (unsure) AND g.group_id <> ALL (locked)", "WHERE false")],
+        ),
+        groups.a_member_added_while_the_group_empties,
+    ),
+    (
+        Bug(
+            "no second look at a delayed group",
+            "queue/_regroup.sql",
+            [
+                ("WHERE g.group_id = ANY (unsure) AND g.group_id <> ALL (locked)", "WHERE false"),
+                ("WHERE u.group_id = ANY (locked)\n        OR", "WHERE true OR"),
+            ],
+        ),
+        groups.a_head_added_below_a_delayed_one,
+    ),
+    (
+        Bug("a collapsed head", "queue/_replace.sql", [("IF groups IS NOT NULL THEN", "IF false THEN")]),
+        groups.a_delayed_head_collapsed_away,
+    ),
+    (
+        Bug(
+            "a new group without its lock",
+            "queue/_claim_groups.sql",
+            [("AND pg_try_advisory_xact_lock(box_key, hashtext(u.group_id))", "")],
+        ),
+        groups.two_producers_of_a_new_group,
+    ),
+    (
+        Bug(
+            "a held group is free",
+            "queue/_claim_groups.sql",
+            [
+                (
+                    "WHERE NOT EXISTS (SELECT FROM {{ box.lease }} AS l "
+                    "WHERE l.group_id = u.group_id OFFSET 0)",
+                    "",
+                )
+            ],
+        ),
+        groups.a_second_ticket_of_a_held_group,
+    ),
+    (
+        Bug(
+            "a group's row is not locked",
+            "queue/_claim_groups.sql",
+            [("FOR NO KEY UPDATE SKIP LOCKED", ""), ("FOR UPDATE SKIP LOCKED", "")],
+        ),
+        groups.two_tickets_of_a_known_group,
+    ),
+    (
+        Bug(
+            "a claim waits for a group",
+            "queue/_claim_groups.sql",
+            [("FOR NO KEY UPDATE SKIP LOCKED", "FOR NO KEY UPDATE")],
+        ),
+        groups.two_tickets_of_a_known_group,
+    ),
+    (
+        Bug(
+            "new groups are not looked at again",
+            "queue/_claim_groups.sql",
+            [("PERFORM {{ box._probe }}", "PERFORM cardinality")],
+        ),
+        groups.a_new_group_looked_at_while_it_ends,
+    ),
+    (
+        Bug(
+            "too many new groups are forgotten",
+            "queue/_claim_groups.sql",
+            [("PERFORM {{ box._probe }}", "PERFORM cardinality")],
+        ),
+        groups.many_new_groups_at_once,
+    ),
+    (
+        Bug(
+            "a member overtakes a retry",
+            "queue/_claim_groups.sql",
+            [("coalesce(m.due_at > now_at OR m.topic <> ALL (allowed), false)", "false")],
+        ),
+        groups.a_retry_blocks_its_group,
+    ),
+    (
+        Bug("parts of a group are settled apart", "queue/_lock_groups.sql", [("FOR NO KEY UPDATE", "")]),
+        groups.a_group_settled_in_two_parts,
+    ),
+    (
+        Bug(
+            "a group is reaped while it is settled",
+            "queue/_reap.sql",
+            [("AND (c.group_id IS NULL OR c.group_id = ANY (locked))", "")],
+        ),
+        groups.a_group_reaped_while_it_is_settled,
+    ),
+    (
+        Bug("a mark does not lock the group", "inbox/_take_by_key.sql", [("FOR NO KEY UPDATE", "")], "inbox"),
+        groups.a_group_marked_after_part_is_settled,
+    ),
+    # The lock order
+    (
+        Bug(
+            "an ack takes leases first",
+            "queue/ack.sql",
+            [("groups := {{ box._lock_groups }}(owner_token, ids);", "")],
+        ),
+        groups.an_ack_locks_the_group_before_the_lease,
+    ),
+    (
+        Bug(
+            "an abandon takes leases first",
+            "queue/abandon.sql",
+            [("PERFORM {{ box._lock_groups }}(owner_token, ids);", "")],
+        ),
+        groups.an_abandon_locks_the_group_before_the_lease,
+    ),
+    (
+        Bug(
+            "a release takes leases first",
+            "queue/release.sql",
+            [("PERFORM {{ box._lock_groups }}(owner_token, ids);", "")],
+        ),
+        groups.a_release_locks_the_group_before_the_lease,
+    ),
+    (
+        Bug(
+            "a fail takes leases first",
+            "queue/fail.sql",
+            [("groups := {{ box._lock_groups }}(owner_token, ids);", "")],
+        ),
+        groups.a_fail_locks_the_group_before_the_lease,
+    ),
+    (
+        Bug(
+            "a settle takes leases first",
+            "queue/settle.sql",
+            [("PERFORM {{ box._lock_groups }}(owner_token, acked || others);", "")],
+        ),
+        groups.a_settle_locks_the_group_before_the_lease,
+    ),
+    # Keys
+    (
+        Bug(
+            "every dedup key is new",
+            "outbox/_enqueue.sql",
+            [("WHERE d.seen_at <= now_at - make_interval(secs => window_seconds)", "")],
+        ),
+        keys.dedup_keys_race,
+    ),
+    (
+        Bug(
+            "a message_id is not asked for",
+            "outbox/_enqueue.sql",
+            [("ON CONFLICT ON CONSTRAINT {{ key.uq_message_message_id }} DO NOTHING", "")],
+        ),
+        keys.message_ids_race,
+    ),
+    (
+        Bug(
+            "a source's key is not asked for",
+            "inbox/enqueue.sql",
+            [("ON CONFLICT ON CONSTRAINT {{ key.uq_message_key }} DO NOTHING", "")],
+            "inbox",
+        ),
+        keys.sources_race,
+    ),
+    (
+        Bug(
+            "a sighting is not asked for",
+            "inbox/already_processed.sql",
+            [("ON CONFLICT ON CONSTRAINT {{ key.uq_message_key }} DO NOTHING", "")],
+            "inbox",
+        ),
+        keys.sightings_race,
+    ),
+    (
+        Bug(
+            "keys in any order",
+            "inbox/_enqueue.sql",
+            [("ORDER BY n.source, n.message_id, n.id", "")],
+            "inbox",
+        ),
+        keys.keys_are_entered_in_one_order,
+    ),
+    (
+        Bug(
+            "messages in any order",
+            "inbox/_enqueue.sql",
+            [
+                (
+                    "< cardinality(messages) THEN\n        -- The messages that exist",
+                    "< 0 THEN\n        -- The messages that exist",
+                )
+            ],
+            "inbox",
+        ),
+        keys.messages_are_locked_in_one_order,
+    ),
+    # Operators
+    (
+        Bug(
+            "a replay trusts its ids",
+            "queue/replay.sql",
+            [
+                (
+                    "SELECT array_agg(gone.id) INTO back FROM gone;",
+                    "SELECT ids INTO back FROM (SELECT count(*) FROM gone) AS c;",
+                )
+            ],
+        ),
+        claims.replay_twice_is_replay_once,
+    ),
+    (
+        Bug(
+            "a discard trusts its ids",
+            "queue/discard.sql",
+            [("WHERE m.id = ANY (gone_ids)", "WHERE m.id = ANY (ids)")],
+        ),
+        claims.replay_and_discard_do_not_both_win,
+    ),
+    (
+        Bug("a cleanup waits", "queue/cleanup.sql", [("FOR UPDATE SKIP LOCKED", "FOR UPDATE")]),
+        claims.cleanups_share_without_waiting,
+    ),
+]
+
+
+@pytest.mark.dialect("postgres")
+@pytest.mark.parametrize(
+    ("bug", "scenario"),
+    PLANTED,
+    ids=[f"{bug.name}-{scenario.__name__}".replace(" ", "_") for bug, scenario in PLANTED],
+)
+def test_planted_bug(bug: Bug, scenario: Scenario, db: Database, tmp_path: Path) -> None:
+    """The scenario goes red."""
+    with planted(db, bug, tmp_path), pytest.raises((AssertionError, PysqlboxError)):
+        scenario(db)
