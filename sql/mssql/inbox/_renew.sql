@@ -1,7 +1,6 @@
 -- after: _check_key
 
 -- Enqueues a message whose key exists. What is done stays as it is, what is dead stays dead; what was only seen
--- Enqueues a message whose key exists. What is done stays as it is, what is dead stays dead; what was only seen
 -- is placed; what waits takes the new content, and a new place if its time, topic or priority changed. A message
 -- that somebody works on takes the new content for its next try.
 -- id: drawn by the caller, and handed back as that of the message that exists

@@ -1,7 +1,6 @@
 -- after: _check_key
 
 -- Takes a message out of wherever it is, unless it is done or dead: seen, waiting, or leased to anybody.
--- Takes a message out of wherever it is, unless it is done or dead: seen, waiting, or leased to anybody.
 -- The caller decides what becomes of it, in the same transaction. Its group gets a new ticket at the end.
 -- id: the answer; null if there is nothing to take
 -- returns: bigint; in id, null if there is nothing to take
@@ -18,6 +17,7 @@ BEGIN
 
     DECLARE @found_id bigint;
     DECLARE @group_key nvarchar(256);
+    DECLARE @key bigint;
     DECLARE @resource nvarchar(255);
     DECLARE @got int;
     DECLARE @ids nvarchar(max);
@@ -32,12 +32,15 @@ BEGIN
         RETURN;
     IF @group_key IS NOT NULL
     BEGIN
-        SET @resource = CONCAT(
-            {{ (schema ~ "." ~ box_name ~ ":") | literal }},
-            CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', @group_key)))
-        );
-        EXEC @got = sys.sp_getapplock
-            @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
+        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', CONCAT({{ (schema ~ "." ~ box_name ~ "::") | literal }}, @group_key))));
+        SET @resource = CONVERT(nvarchar(255), @key);
+        IF SERVERPROPERTY('Babelfish') IS NULL
+            EXEC @got = sys.sp_getapplock
+                @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
+        ELSE
+            EXEC sys.sp_executesql
+                N'SELECT @got = COUNT(*) FROM (SELECT pg_catalog.pg_advisory_xact_lock(@key) AS taken) AS l;',
+                N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
         IF @got < 0
             THROW 50001, N'group: chosen as the victim of a deadlock, try again', 1;
     END;

@@ -1,4 +1,3 @@
--- A time-ordered uuid (version 7): milliseconds first, so that the unique index grows at one end.
 -- A time-ordered uuid (version 7): milliseconds first. SQL Server orders a uniqueidentifier by its last six bytes
 -- before all others, so four of the random ones there are given to the minute, in decimal digits: its unique index
 -- grows at one end too, and 42 random bits a millisecond are left.

@@ -1,5 +1,4 @@
 -- Gives freshly written messages their first place: ready under a ticket that is their id, scheduled, or member
--- Gives freshly written messages their first place: ready under a ticket that is their id, scheduled, or member
 -- of their group. Each group here gets a ticket, whether or not it is looked after already: nobody waits, and a
 -- ticket too many is dropped by the claim that meets it.
 -- returns: none

@@ -7,7 +7,6 @@ CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLA
             N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
 {%- endmacro -%}
 -- Turns tickets of groups, just taken, into the messages at their heads: up to share of each, in order, none
--- Turns tickets of groups, just taken, into the messages at their heads: up to share of each, in order, none
 -- behind one that is waiting. Whoever has the group's lock may lease its members; nobody waits for it.
 -- groups: whose tickets the caller has taken, a JSON array of objects with group_key
 -- allowed: the topics the caller may hand out, likewise with topic_key; null for all
@@ -32,6 +31,7 @@ BEGIN
 
     DECLARE @now_at datetime2(6) = {{ db._now }}();
     DECLARE @group_key nvarchar(256);
+    DECLARE @key bigint;
     DECLARE @resource nvarchar(255);
     DECLARE @got int;
     DECLARE @tried int = 0;
@@ -69,12 +69,15 @@ BEGIN
     SET @group_key = (SELECT MIN(g.group_key) FROM @group AS g);
     WHILE @group_key IS NOT NULL AND @tried < 500
     BEGIN
-        SET @resource = CONCAT(
-            {{ (schema ~ "." ~ box_name ~ ":") | literal }},
-            CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', @group_key)))
-        );
-        EXEC @got = sys.sp_getapplock
-            @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', CONCAT({{ (schema ~ "." ~ box_name ~ "::") | literal }}, @group_key))));
+        SET @resource = CONVERT(nvarchar(255), @key);
+        IF SERVERPROPERTY('Babelfish') IS NULL
+            EXEC @got = sys.sp_getapplock
+                @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+        ELSE
+            EXEC sys.sp_executesql
+                N'SELECT @got = CONVERT(int, pg_catalog.pg_try_advisory_xact_lock(@key)) - 1;',
+                N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
         IF @got >= 0
             UPDATE @group SET is_busy = 0 WHERE group_key = @group_key;
         SET @tried += 1;

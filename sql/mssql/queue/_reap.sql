@@ -17,6 +17,7 @@ BEGIN
     DECLARE @limit_attempts int = 0;
     DECLARE @affected int;
     DECLARE @group_key nvarchar(256);
+    DECLARE @key bigint;
     DECLARE @resource nvarchar(255);
     DECLARE @got int;
     DECLARE @ids nvarchar(max);
@@ -44,12 +45,15 @@ BEGIN
     SET @group_key = (SELECT MIN(c.group_key) FROM @candidate AS c);
     WHILE @group_key IS NOT NULL
     BEGIN
-        SET @resource = CONCAT(
-            {{ (schema ~ "." ~ box_name ~ ":") | literal }},
-            CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', @group_key)))
-        );
-        EXEC @got = sys.sp_getapplock
-            @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', CONCAT({{ (schema ~ "." ~ box_name ~ "::") | literal }}, @group_key))));
+        SET @resource = CONVERT(nvarchar(255), @key);
+        IF SERVERPROPERTY('Babelfish') IS NULL
+            EXEC @got = sys.sp_getapplock
+                @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+        ELSE
+            EXEC sys.sp_executesql
+                N'SELECT @got = CONVERT(int, pg_catalog.pg_try_advisory_xact_lock(@key)) - 1;',
+                N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
         IF @got < 0
             DELETE FROM @candidate WHERE group_key = @group_key;
         SET @group_key = (SELECT MIN(c.group_key) FROM @candidate AS c WHERE c.group_key > @group_key);

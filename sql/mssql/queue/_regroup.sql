@@ -7,7 +7,6 @@ CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLA
             N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
 {%- endmacro -%}
 -- Gives each of these groups that nobody holds the ticket it is due: now, or when its head's time comes. A group
--- Gives each of these groups that nobody holds the ticket it is due: now, or when its head's time comes. A group
 -- without members needs none, for whoever is just adding one brings a ticket along. What somebody else has locked,
 -- and everything under an older snapshot, is looked at again later instead: what shows now does not settle it.
 -- returns: none
@@ -25,6 +24,7 @@ BEGIN
 
     DECLARE @now_at datetime2(6) = {{ db._now }}();
     DECLARE @group_key nvarchar(256);
+    DECLARE @key bigint;
     DECLARE @resource nvarchar(255);
     DECLARE @got int;
     DECLARE @busy nvarchar(max);
@@ -56,12 +56,15 @@ BEGIN
     SET @group_key = (SELECT MIN(g.group_key) FROM @group AS g);
     WHILE @group_key IS NOT NULL
     BEGIN
-        SET @resource = CONCAT(
-            {{ (schema ~ "." ~ box_name ~ ":") | literal }},
-            CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', @group_key)))
-        );
-        EXEC @got = sys.sp_getapplock
-            @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', CONCAT({{ (schema ~ "." ~ box_name ~ "::") | literal }}, @group_key))));
+        SET @resource = CONVERT(nvarchar(255), @key);
+        IF SERVERPROPERTY('Babelfish') IS NULL
+            EXEC @got = sys.sp_getapplock
+                @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+        ELSE
+            EXEC sys.sp_executesql
+                N'SELECT @got = CONVERT(int, pg_catalog.pg_try_advisory_xact_lock(@key)) - 1;',
+                N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
         IF @got < 0
             UPDATE @group SET is_busy = 1 WHERE group_key = @group_key;
         SET @group_key = (SELECT MIN(g.group_key) FROM @group AS g WHERE g.group_key > @group_key);

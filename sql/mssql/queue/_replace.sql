@@ -1,6 +1,5 @@
 -- after: _withdraw
 
--- Removes the older waiting messages of these collapse keys, and enters the newest of each. What is claimed or
 -- Removes the older waiting messages of these messages' collapse keys, and enters these as the newest. What is
 -- claimed or settled stays, and so does what another transaction is just claiming or collapsing: nobody waits.
 -- newest: the message of each key that stays, a JSON array

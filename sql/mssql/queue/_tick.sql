@@ -14,6 +14,8 @@ BEGIN
     SET NOCOUNT, XACT_ABORT ON;
 
     DECLARE @got int;
+    DECLARE @key bigint;
+    DECLARE @resource nvarchar(255);
     DECLARE @room int = CASE WHEN @rescan = 1 THEN 1000000 ELSE 5000 END;
     DECLARE @part TABLE (no bigint NOT NULL PRIMARY KEY);
     DECLARE @gone TABLE (
@@ -26,9 +28,15 @@ BEGIN
     );
 
     BEGIN TRANSACTION;
-    EXEC @got = sys.sp_getapplock
-        @Resource = {{ (schema ~ "." ~ box_name ~ ":tick") | literal }},
-        @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+    SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', {{ (schema ~ "." ~ box_name ~ ":tick") | literal }})));
+    SET @resource = CONVERT(nvarchar(255), @key);
+    IF SERVERPROPERTY('Babelfish') IS NULL
+        EXEC @got = sys.sp_getapplock
+            @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+    ELSE
+        EXEC sys.sp_executesql
+            N'SELECT @got = CONVERT(int, pg_catalog.pg_try_advisory_xact_lock(@key)) - 1;',
+            N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
     IF @got >= 0
     BEGIN
         INSERT INTO @part (no)

@@ -5,7 +5,6 @@ CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLA
             N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
 {%- endmacro -%}
 -- The topics to hand out while some are paused: those asked for, or all that have something ready, less the
--- The topics to hand out while some are paused: those asked for, or all that have something ready, less the
 -- paused ones. Hops from topic to topic along the index, so its cost is the number of topics.
 -- topics: a JSON array; null for all
 -- returns: text[]; here the column topic_key

@@ -1,5 +1,4 @@
 -- Takes messages out of where they wait: ready, scheduled or a group. A message waits in exactly one place, and
--- Takes messages out of where they wait: ready, scheduled or a group. A message waits in exactly one place, and
 -- whoever takes its row there has it; what another transaction is just taking is passed over, nobody waits.
 -- returns: bigint[]; here how many were taken
 -- errors: none
@@ -16,6 +15,7 @@ BEGIN
 
     DECLARE @taken int = 0;
     DECLARE @group_key nvarchar(256);
+    DECLARE @key bigint;
     DECLARE @resource nvarchar(255);
     DECLARE @got int;
     DECLARE @place TABLE (
@@ -63,12 +63,15 @@ BEGIN
     SET @group_key = (SELECT MIN(p.group_key) FROM @place AS p);
     WHILE @group_key IS NOT NULL
     BEGIN
-        SET @resource = CONCAT(
-            {{ (schema ~ "." ~ box_name ~ ":") | literal }},
-            CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', @group_key)))
-        );
-        EXEC @got = sys.sp_getapplock
-            @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', CONCAT({{ (schema ~ "." ~ box_name ~ "::") | literal }}, @group_key))));
+        SET @resource = CONVERT(nvarchar(255), @key);
+        IF SERVERPROPERTY('Babelfish') IS NULL
+            EXEC @got = sys.sp_getapplock
+                @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
+        ELSE
+            EXEC sys.sp_executesql
+                N'SELECT @got = CONVERT(int, pg_catalog.pg_try_advisory_xact_lock(@key)) - 1;',
+                N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
         IF @got >= 0
         BEGIN
             DELETE gm

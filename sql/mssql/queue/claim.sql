@@ -1,7 +1,6 @@
 -- after: _bury, _claim_groups, _promote, _reap, _tick, _unpaused
 
 -- Hands out up to batch_size messages under a lease, whole, in claim order.
--- Hands out up to batch_size messages under a lease, whole, in claim order.
 -- Waits for no other claim and returns no message twice while its lease is good. First brings back a few expired
 -- leases and moves what has become due, so a queue that is only claimed from needs no other care.
 -- Takes no part in SNAPSHOT or SERIALIZABLE transactions: the one does not see what is held, the other cannot skip.
@@ -28,6 +27,8 @@ BEGIN
 
     DECLARE @now_at datetime2(6);
     DECLARE @until_at datetime2(6);
+    DECLARE @key bigint;
+    DECLARE @got int;
     DECLARE @room int;
     DECLARE @marked int = 0;
     DECLARE @more bit;
@@ -78,6 +79,14 @@ BEGIN
         THROW 51003, N'claim: needs a READ COMMITTED transaction', 1;
 
     BEGIN TRANSACTION;
+    -- Babelfish passes over no locked row: there one claim at a time takes its rows, lest two wait crosswise.
+    IF SERVERPROPERTY('Babelfish') IS NOT NULL
+    BEGIN
+        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', {{ (schema ~ "." ~ box_name ~ ":claim") | literal }})));
+        EXEC sys.sp_executesql
+            N'SELECT @got = COUNT(*) FROM (SELECT pg_catalog.pg_advisory_xact_lock(@key) AS taken) AS l;',
+            N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
+    END;
     SET @now_at = {{ db._now }}();
     SET @until_at = DATEADD(SECOND, @lease_seconds, @now_at);
     IF EXISTS (

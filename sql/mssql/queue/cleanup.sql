@@ -1,5 +1,4 @@
 -- Deletes up to batch_size Done messages older than the retention, oldest first, and nothing that is not Done.
--- Deletes up to batch_size Done messages older than the retention, oldest first, and nothing that is not Done.
 -- One short transaction that skips locked rows; call it until it answers 0.
 -- On an outbox, deduplication keys past their window go too, uncounted.
 {% if kind == "outbox" %}

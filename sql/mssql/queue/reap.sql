@@ -1,7 +1,6 @@
 -- after: _reap, _tick
 
 -- Brings back messages whose lease has run out: claimable at once, with one attempt counted, or dead once their
--- Brings back messages whose lease has run out: claimable at once, with one attempt counted, or dead once their
 -- attempts reach max_attempts. Skips what others have locked. Also folds the tally.
 -- batch_size: from 1 to 10000
 -- returns: affected

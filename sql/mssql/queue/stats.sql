@@ -1,5 +1,4 @@
 -- How many messages each topic has in each state, and how long its oldest claimable one has been waiting.
--- How many messages each topic has in each state, and how long its oldest claimable one has been waiting.
 -- Done ones are not counted but remembered, so the cost is that of what is waiting or dead.
 -- Waits for nobody: what is not committed yet may be counted.
 -- returns: topic, ready, scheduled, in_flight, done, dead, oldest_ready_seconds; by topic, the total last, with a null topic
