@@ -28,7 +28,9 @@ BEGIN
     );
 
     BEGIN TRANSACTION;
-    SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', {{ (schema ~ "." ~ box_name ~ ":tick") | literal }})));
+    SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
+        'SHA2_256', {{ (schema ~ "." ~ box_name ~ ":tick") | literal }}
+    )));
     SET @resource = CONVERT(nvarchar(255), @key);
     IF SERVERPROPERTY('Babelfish') IS NULL
         EXEC @got = sys.sp_getapplock

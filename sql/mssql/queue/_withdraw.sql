@@ -63,7 +63,9 @@ BEGIN
     SET @group_key = (SELECT MIN(p.group_key) FROM @place AS p);
     WHILE @group_key IS NOT NULL
     BEGIN
-        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', CONCAT({{ (schema ~ "." ~ box_name ~ "::") | literal }}, @group_key))));
+        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
+            'SHA2_256', CONCAT({{ (schema ~ "." ~ box_name ~ "::") | literal }}, @group_key)
+        )));
         SET @resource = CONVERT(nvarchar(255), @key);
         IF SERVERPROPERTY('Babelfish') IS NULL
             EXEC @got = sys.sp_getapplock

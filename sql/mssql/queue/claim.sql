@@ -28,7 +28,7 @@ BEGIN
     DECLARE @now_at datetime2(6);
     DECLARE @until_at datetime2(6);
     DECLARE @key bigint;
-    DECLARE @got int;
+    DECLARE @locked int;
     DECLARE @room int;
     DECLARE @marked int = 0;
     DECLARE @more bit;
@@ -82,10 +82,12 @@ BEGIN
     -- Babelfish passes over no locked row: there one claim at a time takes its rows, lest two wait crosswise.
     IF SERVERPROPERTY('Babelfish') IS NOT NULL
     BEGIN
-        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES('SHA2_256', {{ (schema ~ "." ~ box_name ~ ":claim") | literal }})));
+        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
+            'SHA2_256', {{ (schema ~ "." ~ box_name ~ ":claim") | literal }}
+        )));
         EXEC sys.sp_executesql
-            N'SELECT @got = COUNT(*) FROM (SELECT pg_catalog.pg_advisory_xact_lock(@key) AS taken) AS l;',
-            N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
+            N'SELECT @locked = COUNT(*) FROM (SELECT pg_catalog.pg_advisory_xact_lock(@key) AS taken) AS l;',
+            N'@key bigint, @locked int OUTPUT', @key = @key, @locked = @locked OUTPUT;
     END;
     SET @now_at = {{ db._now }}();
     SET @until_at = DATEADD(SECOND, @lease_seconds, @now_at);
