@@ -30,7 +30,7 @@ from pysqlbox.errors import (
 _OURS = {51001: InvalidArgument, 51002: NotFound, 51003: InvalidState}
 _MISSING = {208, 2812}
 _DENIED = {229, 230, 262, 297, 300, 2760, 15247, 4060, 18456, 18452, 916}
-_TRANSIENT = {1205, 1222, 3960, 10928, 10929, 40197, 40501, 40613, 49918}
+_TRANSIENT = {1205, 50001, 1222, 3960, 10928, 10929, 40197, 40501, 40613, 49918}
 _MALFORMED = {220, 245, 2628, 8114, 8115, 8152, 8169, 13609, 9803}
 _NATIVE = re.compile(r"\((-?\d+)\)")
 _SHORT_TEXT = 2000  # in UTF-16 at most 4000 units, which every driver binds whole
@@ -57,9 +57,13 @@ def connect(target: Target, *, autocommit: bool = False, connect_timeout: int = 
     except pyodbc.Error as error:
         raise map_error(error, target) from error
     connection.add_output_converter(pyodbc.SQL_GUID, _read_guid)
-    if "tdsodbc" in connection.getinfo(pyodbc.SQL_DRIVER_NAME).lower():
+    if _is_freetds(connection):
         connection.maxwrite = 2**30  # FreeTDS hangs on SQLPutData, which pyodbc uses above this length
     return connection
+
+
+def _is_freetds(connection: Any) -> bool:
+    return "tdsodbc" in str(connection.getinfo(_pyodbc().SQL_DRIVER_NAME)).lower()
 
 
 def call(
@@ -86,8 +90,8 @@ def call(
     connection.add_output_converter(pyodbc.SQL_GUID, _read_guid)
     try:
         with _cursor(connection) as cursor:
-            if any(isinstance(value, str) and len(value) > _SHORT_TEXT for value in values):
-                # As nvarchar(max): FreeTDS silently cuts what it binds as nvarchar at 4000 characters.
+            if _is_freetds(connection) and any(isinstance(v, str) and len(v) > _SHORT_TEXT for v in values):
+                # As ntext: FreeTDS silently cuts what it binds as nvarchar at 4000 characters.
                 long_text = (pyodbc.SQL_WLONGVARCHAR, 0, 0)
                 cursor.setinputsizes([long_text if isinstance(value, str) else None for value in values])
             cursor.execute(text, values)

@@ -34,7 +34,8 @@ BEGIN
     DECLARE @source_key nvarchar(256);
     DECLARE @message_id_key nvarchar(256);
     DECLARE @payload nvarchar(max);
-    DECLARE @hash varbinary(8000);
+    DECLARE @hash varbinary(max);
+    DECLARE @literal varbinary(8000);
     DECLARE @hash_sql nvarchar(max);
     DECLARE @due_at datetime2(6);
     DECLARE @group_id nvarchar(255);
@@ -127,6 +128,8 @@ BEGIN
         SELECT 1
         FROM @raw AS r
         WHERE r.type <> 5
+            -- An empty text converts to 1900 and to 0.
+            OR r.due_at = N'' OR r.expires_at = N'' OR r.received_at = N'' OR r.priority = N''
             OR (r.due_at IS NOT NULL AND TRY_CONVERT(datetimeoffset, r.due_at) IS NULL)
             OR (r.expires_at IS NOT NULL AND TRY_CONVERT(datetimeoffset, r.expires_at) IS NULL)
             OR (r.received_at IS NOT NULL AND TRY_CONVERT(datetimeoffset, r.received_at) IS NULL)
@@ -181,8 +184,8 @@ BEGIN
         WHILE @ordinal IS NOT NULL
         BEGIN
             SET @hash_sql = (SELECT N'SET @hash = 0x' + r.hash FROM @raw AS r WHERE r.ordinal = @ordinal);
-            EXEC sys.sp_executesql @hash_sql, N'@hash varbinary(8000) OUTPUT', @hash = @hash OUTPUT;
-            UPDATE @record SET hash = @hash WHERE ordinal = @ordinal;
+            EXEC sys.sp_executesql @hash_sql, N'@hash varbinary(8000) OUTPUT', @hash = @literal OUTPUT;
+            UPDATE @record SET hash = @literal WHERE ordinal = @ordinal;
             SET @ordinal = (SELECT MIN(r.ordinal) FROM @raw AS r WHERE r.hash IS NOT NULL AND r.ordinal > @ordinal);
         END;
     END;

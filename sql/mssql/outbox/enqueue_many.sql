@@ -121,10 +121,13 @@ BEGIN
         SELECT 1
         FROM @raw AS r
         WHERE r.type <> 5
+            -- An empty text converts to 1900 and to 0.
+            OR r.due_at = N'' OR r.expires_at = N'' OR r.created_at = N'' OR r.priority = N''
             OR (r.due_at IS NOT NULL AND TRY_CONVERT(datetimeoffset, r.due_at) IS NULL)
             OR (r.expires_at IS NOT NULL AND TRY_CONVERT(datetimeoffset, r.expires_at) IS NULL)
             OR (r.created_at IS NOT NULL AND TRY_CONVERT(datetimeoffset, r.created_at) IS NULL)
             OR (r.message_id IS NOT NULL AND TRY_CONVERT(uniqueidentifier, r.message_id) IS NULL)
+            OR LEN(r.message_id) > 38
             OR (r.priority IS NOT NULL AND TRY_CONVERT(int, r.priority) IS NULL)
     )
         EXEC {{ db._reject }}

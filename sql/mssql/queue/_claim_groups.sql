@@ -95,13 +95,14 @@ BEGIN
     FROM @group AS g
     WHERE EXISTS (SELECT 1 FROM {{ box.lease }} AS l WITH (READUNCOMMITTED) WHERE l.group_key = g.group_key);
 
-    -- Rows that READPAST passes over are members that producers have not committed yet.
+    -- Rows that READPAST passes over are members that producers have not committed yet; a member whose message is
+    -- just being renewed waits.
     INSERT INTO @head (group_key, id, topic_key, is_overdue, is_waiting)
     SELECT
-        g.group_key, m.id, m.topic + N'.',
+        g.group_key, h.id, ISNULL(m.topic, N'') + N'.',
         CASE WHEN m.expires_at <= @now_at THEN 1 ELSE 0 END,
         CASE
-            WHEN m.due_at > @now_at THEN 1
+            WHEN m.id IS NULL OR m.due_at > @now_at THEN 1
             WHEN @allowed IS NOT NULL AND NOT EXISTS (SELECT 1 FROM @topic AS t WHERE t.topic_key = m.topic + N'.') THEN 1
             ELSE 0
         END
@@ -112,7 +113,7 @@ BEGIN
         WHERE gm.group_key = g.group_key
         ORDER BY gm.id
     ) AS h
-    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = h.id
+    LEFT JOIN {{ box.message }} AS m WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON m.id = h.id
     WHERE g.is_held = 0;
 
     -- A member that waits holds up those behind it, unless its time is over.

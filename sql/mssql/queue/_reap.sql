@@ -42,7 +42,7 @@ BEGIN
     IF @@ROWCOUNT = 0
         RETURN 0;
 
-    SET @group_key = (SELECT MIN(c.group_key) FROM @candidate AS c);
+    SET @group_key = (SELECT MIN(c.group_key) FROM @candidate AS c WHERE c.group_key IS NOT NULL);
     WHILE @group_key IS NOT NULL
     BEGIN
         SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(

@@ -73,9 +73,12 @@ BEGIN
     END;
 
     -- Rows that READPAST passes over are members that producers have not committed yet; leases of a group only come
-    -- and go under its lock, so they can be read without one.
+    -- and go under its lock, so they can be read without one. A head that is just being renewed is looked at again.
     INSERT INTO @head (id, due_at, lane, topic_key, group_key)
-    SELECT m.id, m.due_at, 0 - m.priority, m.topic + N'.', g.group_key
+    SELECT
+        h.id,
+        CASE WHEN m.id IS NULL THEN DATEADD(MILLISECOND, 200, @now_at) ELSE m.due_at END,
+        ISNULL(0 - m.priority, 0), ISNULL(m.topic, N'') + N'.', g.group_key
     FROM @group AS g
     CROSS APPLY (
         SELECT TOP (1) gm.id
@@ -83,7 +86,7 @@ BEGIN
         WHERE gm.group_key = g.group_key
         ORDER BY gm.id
     ) AS h
-    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = h.id
+    LEFT JOIN {{ box.message }} AS m WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON m.id = h.id
     WHERE g.is_busy = 0
         AND NOT EXISTS (
             SELECT 1 FROM {{ box.lease }} AS l WITH (READUNCOMMITTED) WHERE l.group_key = g.group_key

@@ -60,7 +60,7 @@ BEGIN
     SET @taken += @@ROWCOUNT;
 
     -- Members go only under their group's lock.
-    SET @group_key = (SELECT MIN(p.group_key) FROM @place AS p);
+    SET @group_key = (SELECT MIN(p.group_key) FROM @place AS p WHERE p.group_key IS NOT NULL);
     WHILE @group_key IS NOT NULL
     BEGIN
         SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(

@@ -54,11 +54,10 @@ BEGIN
 
     IF @affected > 0
     BEGIN
-        SELECT
-            @base = MAX(CASE WHEN s.name = N'backoff_base_seconds' THEN CONVERT(float, s.value) END),
-            @cap = MAX(CASE WHEN s.name = N'backoff_cap_seconds' THEN CONVERT(float, s.value) END)
-        FROM {{ box.settings }} AS s
-        WHERE s.name IN (N'backoff_base_seconds', N'backoff_cap_seconds');
+        SET @base = (
+            SELECT CONVERT(float, s.value) FROM {{ box.settings }} AS s WHERE s.name = N'backoff_base_seconds'
+        );
+        SET @cap = (SELECT CONVERT(float, s.value) FROM {{ box.settings }} AS s WHERE s.name = N'backoff_cap_seconds');
 
         INSERT INTO @tried (id, attempt, wait_seconds)
         SELECT

@@ -191,7 +191,7 @@ BEGIN
         SET @found_count += @@ROWCOUNT;
 
         -- A group's ticket becomes the messages at its head, as many as leave each other ticket a place.
-        SET @group_count = (SELECT COUNT(DISTINCT g.group_key) FROM @got AS g);
+        SET @group_count = (SELECT COUNT(DISTINCT g.group_key) FROM @got AS g WHERE g.group_key IS NOT NULL);
         IF @group_count > 0
         BEGIN
             SET @groups = (
