@@ -6,7 +6,7 @@
 -- errors: none
 -- locks: none
 -- role: internal
-CREATE OR ALTER FUNCTION {{ db._now }} ()
+CREATE OR ALTER FUNCTION {{ db._now }}()
 RETURNS datetime2(6)
 AS
 BEGIN

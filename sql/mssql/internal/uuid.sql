@@ -7,7 +7,7 @@
 -- errors: none
 -- locks: none
 -- role: internal
-CREATE OR ALTER FUNCTION {{ db._uuid }} (@random uniqueidentifier, @at datetime2(6))
+CREATE OR ALTER FUNCTION {{ db._uuid }}(@random uniqueidentifier, @at datetime2(6))
 RETURNS uniqueidentifier
 AS
 BEGIN

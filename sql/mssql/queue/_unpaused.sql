@@ -11,7 +11,7 @@ CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLA
 -- errors: none
 -- locks: none
 -- role: internal
-CREATE OR ALTER FUNCTION {{ box._unpaused }} (@topics nvarchar(max))
+CREATE OR ALTER FUNCTION {{ box._unpaused }}(@topics nvarchar(max))
 RETURNS @found TABLE (topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY)
 AS
 BEGIN

@@ -4,7 +4,7 @@
 -- errors: none
 -- locks: none
 -- role: internal
-CREATE OR ALTER FUNCTION {{ box._valid }} (
+CREATE OR ALTER FUNCTION {{ box._valid }}(
     @topic nvarchar(max),
     @payload nvarchar(max),
 {% if kind == "inbox" %}
