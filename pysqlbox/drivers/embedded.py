@@ -47,7 +47,9 @@ def _runtime_directory() -> Iterator[None]:
         yield
         return
     directory = Path(tempfile.gettempdir()) / f"pysqlbox-{os.getuid()}"
-    (directory / "python_PostgresServer").mkdir(mode=0o755, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, exist_ok=True)
+    directory.chmod(0o700)  # as platformdirs wants it; it warns and looks elsewhere otherwise
+    (directory / "python_PostgresServer").mkdir(exist_ok=True)
     os.environ["XDG_RUNTIME_DIR"] = str(directory)
     try:
         yield
