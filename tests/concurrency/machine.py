@@ -316,7 +316,7 @@ class BoxMachine(RuleBasedStateMachine):
 
     def status(self, message: Message) -> str:
         """The state as the view spells it."""
-        raise NotImplementedError
+        raise NotImplementedError  # the outbox and the inbox machine each spell their own
 
     def teardown(self) -> None:
         """In the end everything can be worked off."""
