@@ -18,6 +18,7 @@ from pysqlbox.deploy.render import Unit, render_units
 FOLDERS = frozenset({"internal", "queue", "outbox", "inbox", "joins", "ledger", "admin"})
 """The folders whose every file creates one routine."""
 FIELDS = ("returns", "errors", "locks", "role")
+_AFTER = re.compile(r"after:\s*[\w.]+(\s*,\s*[\w.]+)*")  # file names, unlike the rule of a parameter of that name
 _NONE = "none"
 _CREATE = re.compile(
     r"^\s*CREATE\s+(?:OR\s+(?:REPLACE|ALTER)\s+)?(?P<kind>FUNCTION|PROCEDURE)\s+"
@@ -194,7 +195,7 @@ def _comment_block(text: str) -> list[str]:
         if not stripped.startswith("--"):
             break
         lines.append(stripped.removeprefix("--").strip())
-    return [line for line in lines if not line.startswith("after:")]
+    return [line for line in lines if not _AFTER.fullmatch(line)]
 
 
 def _header(block: list[str], parameters: set[str]) -> Header:

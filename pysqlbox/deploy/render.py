@@ -57,7 +57,8 @@ FOLDERS: dict[str, Scope] = {
 _PREFIXES = {"joins": "join_", "ledger": "ledger_", "internal": "_"}
 
 _GO = re.compile(r"^[ \t]*GO[ \t]*$", re.IGNORECASE | re.MULTILINE)
-_AFTER = re.compile(r"--\s*after:\s*(?P<names>.+?)\s*$")
+# File names only: a header may have a rule of a parameter called after.
+_AFTER = re.compile(r"--\s*after:\s*(?P<names>[\w.]+(?:\s*,\s*[\w.]+)*)\s*$")
 _VERSION = re.compile(r"(?P<version>\d{4})_")
 _TAG_OPEN = re.compile(r"\{[{%#]")
 _TAG_CLOSE = {"{{": "}}", "{%": "%}", "{#": "#}"}

@@ -16,7 +16,7 @@ _ROUNDS = 5_000
 
 _PLACES = """
 SELECT coalesce(id, ticket) AS id, 'ready' AS place FROM {b}_ready WHERE {g} IS NULL
-UNION ALL SELECT id, 'scheduled' FROM {b}_scheduled WHERE {g} IS NULL
+UNION ALL SELECT id, 'scheduled' FROM {b}_scheduled WHERE id IS NOT NULL
 UNION ALL SELECT id, 'group_member' FROM {b}_group_member
 UNION ALL SELECT id, 'lease' FROM {b}_lease
 UNION ALL SELECT id, 'done' FROM {b}_done
@@ -70,6 +70,28 @@ _POSTGRES_RULES = {
         WHERE locked_until < to_timestamp((SELECT last_value FROM {i}_low_lease) / 1000000.0)
         """,
 }
+_JOIN_RULES = {
+    "a join counts what its steps have come to": """
+        SELECT j.join_id, j.completed_steps, j.failed_steps, s.completed, s.failed
+        FROM {b}_joins AS j
+            INNER JOIN (
+                SELECT m.join_id,
+                    sum(CASE m.status WHEN 'Completed' THEN 1 ELSE 0 END) AS completed,
+                    sum(CASE m.status WHEN 'Failed' THEN 1 ELSE 0 END) AS failed
+                FROM {b}_join_members AS m GROUP BY m.join_id
+            ) AS s ON s.join_id = j.join_id
+        WHERE s.completed <> j.completed_steps OR s.failed <> j.failed_steps
+        """,
+    "a join without steps counts nothing": """
+        SELECT j.join_id, j.completed_steps, j.failed_steps FROM {b}_joins AS j
+        WHERE j.completed_steps + j.failed_steps > 0
+            AND NOT EXISTS (SELECT 1 FROM {b}_join_members AS m WHERE m.join_id = j.join_id)
+        """,
+    "a join that is over was complete": """
+        SELECT j.join_id FROM {b}_joins AS j
+        WHERE j.status IN ('Completed', 'Failed') AND j.completed_steps + j.failed_steps <> j.expected_steps
+        """,
+}
 _AFTER_DRAIN = {
     "nothing waits": """
         SELECT p.id, p.place FROM ({places}) AS p WHERE p.place NOT IN ('done', 'dead', 'seen')
@@ -89,6 +111,8 @@ def broken_rules(db: Database, box: str, *, drained: bool = False) -> dict[str, 
         rules |= _POSTGRES_RULES
     if drained:
         rules |= _AFTER_DRAIN | (_POSTGRES_AFTER_DRAIN if postgres else {})
+    if box == "outbox":
+        rules |= _JOIN_RULES
     names = {
         "{places}": _PLACES + (_SEEN if KINDS[box] == "inbox" else ""),
         "{b}": f"{{schema}}.{box}",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.contract.joins import Joins
 from tests.contract.support import KINDS, Box, check_books
 from tests.support.database import Database
 
@@ -38,3 +39,9 @@ def outbox(db: Database) -> Iterator[Box]:
 def inbox(db: Database) -> Iterator[Box]:
     """The default inbox, for what only an inbox has."""
     yield from _box(db, "inbox")
+
+
+@pytest.fixture
+def joins(outbox: Box) -> Joins:
+    """The joins of the default outbox."""
+    return Joins(outbox)

@@ -11,6 +11,7 @@ DIFFERENT_PARAMETERS = {
     "internal/uuid.sql": "a T-SQL function may call neither NEWID() nor the clock, so its caller does",
     "inbox/_enqueue.sql": "PostgreSQL takes a batch as an array of rows; T-SQL one message as scalars",
     "inbox/_renew.sql": "PostgreSQL takes a message as a row; T-SQL as scalars",
+    "joins/_fold.sql": "T-SQL tells its own transaction's probes by their locks",
     "outbox/_enqueue.sql": "PostgreSQL takes a batch as an array of rows; T-SQL one message as scalars",
     "queue/_claim_groups.sql": "T-SQL cannot hand a set to a caller, so it writes the leases itself",
     "queue/_replace.sql": "T-SQL reads the keys from the messages, for it has no arrays to pass them in",

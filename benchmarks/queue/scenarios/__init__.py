@@ -10,6 +10,7 @@ from benchmarks.queue.scenarios.context import Context
 from benchmarks.queue.scenarios.drain import claim_ack, held_snapshot
 from benchmarks.queue.scenarios.enqueue import enqueue
 from benchmarks.queue.scenarios.groups import groups
+from benchmarks.queue.scenarios.joins import joins
 from benchmarks.queue.scenarios.stats import stats
 
 Scenario = Callable[[Context], Outcome]
@@ -22,4 +23,5 @@ SCENARIOS: dict[str, Scenario] = {
     "groups": groups,
     "enqueue": enqueue,
     "stats": stats,
+    "joins": joins,
 }

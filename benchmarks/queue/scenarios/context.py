@@ -95,7 +95,7 @@ class Stopwatch:
         return Timing(self._seconds, self._cpu)
 
 
-def compare_calls(what: str, timing: Timing, against: Timing, bar: float) -> list[Verdict]:
+def compare_calls(what: str, timing: Timing, against: Timing, bar: float | None) -> list[Verdict]:
     """Ratios of median call times, and of the backend's CPU time, which a busy machine disturbs less."""
     verdicts = [Verdict(what, _median_ratio(timing.seconds, against.seconds), bar, "<=")]
     if timing.server_cpu and against.server_cpu:

@@ -3,7 +3,7 @@
 -- returns: version
 -- errors: none
 -- locks: none
--- role: worker
+-- role: producer
 CREATE OR ALTER PROCEDURE {{ db.schema_version }}
 AS
 BEGIN

@@ -30,4 +30,9 @@ BEGIN
     SELECT m.id, @now_at, @expired, m.topic + N'.'
     FROM @wanted AS w
     INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = w.id;
+{% if box_name == "outbox" %}
+
+    IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
+        EXEC {{ db._join_count }} @ids = @ids, @state = N'failed';
+{% endif %}
 END;

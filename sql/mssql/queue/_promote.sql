@@ -1,9 +1,16 @@
 -- after: _regroup
 
 -- Moves up to room messages and groups whose time has come to the tail of what is ready, earliest first.
+{% if box_name == "outbox" %}
+-- Among them are probes of joins: whoever takes them looks whether those joins are complete.
+{% endif %}
 -- returns: none
 -- errors: none
+{% if box_name == "outbox" %}
+-- locks: join, group
+{% else %}
 -- locks: group
+{% endif %}
 -- role: internal
 CREATE OR ALTER PROCEDURE {{ box._promote }}
     @room int
@@ -13,6 +20,10 @@ BEGIN
 
     DECLARE @now_at datetime2(6) = {{ db._now }}();
     DECLARE @groups nvarchar(max);
+{% if box_name == "outbox" %}
+    DECLARE @joins nvarchar(max);
+    DECLARE @probes int;
+{% endif %}
     DECLARE @due TABLE (due_at datetime2(6) NOT NULL, no bigint NOT NULL, PRIMARY KEY (due_at, no));
     DECLARE @gone TABLE (
         due_at datetime2(6) NOT NULL,
@@ -22,6 +33,9 @@ BEGIN
         lane int NOT NULL,
         topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL,
         group_key nvarchar(256) COLLATE Latin1_General_100_BIN2,
+{% if box_name == "outbox" %}
+        join_id uniqueidentifier,
+{% endif %}
         PRIMARY KEY (due_at, no)
     );
     DECLARE @drawn TABLE (ticket bigint NOT NULL PRIMARY KEY);
@@ -33,9 +47,16 @@ BEGIN
     ORDER BY s.due_at, s.no;
 
     DELETE s
+{% if box_name == "outbox" %}
+    OUTPUT
+        deleted.due_at, deleted.no, deleted.id, deleted.expires_at, deleted.lane, deleted.topic_key, deleted.group_key,
+        deleted.join_id
+    INTO @gone (due_at, no, id, expires_at, lane, topic_key, group_key, join_id)
+{% else %}
     OUTPUT
         deleted.due_at, deleted.no, deleted.id, deleted.expires_at, deleted.lane, deleted.topic_key, deleted.group_key
     INTO @gone (due_at, no, id, expires_at, lane, topic_key, group_key)
+{% endif %}
     FROM @due AS d
     INNER JOIN {{ box.scheduled }} AS s WITH (ROWLOCK, FORCESEEK) ON s.due_at = d.due_at AND s.no = d.no
     WHERE s.due_at <= @now_at;
@@ -57,7 +78,23 @@ BEGIN
         FROM @drawn AS n
     ) AS t ON t.place = d.place;
 
+{% if box_name == "outbox" %}
+    -- Another statement: what those who left the probes have counted is committed and shows.
+    SET @probes = (SELECT COUNT(*) FROM @gone AS g WHERE g.join_id IS NOT NULL);
+    IF @probes > 0
+    BEGIN
+        SET @joins = (SELECT DISTINCT g.join_id FROM @gone AS g WHERE g.join_id IS NOT NULL FOR JSON PATH);
+        EXEC {{ db._join_fold }} @joins = @joins;
+    END;
+
+{% endif %}
     SET @groups = (SELECT DISTINCT g.group_key FROM @gone AS g WHERE g.group_key IS NOT NULL FOR JSON PATH);
     IF @groups IS NOT NULL
         EXEC {{ box._regroup }} @groups = @groups;
+{% if box_name == "outbox" %}
+
+    -- Probes take room from messages; where there are many, they go at once.
+    IF @probes * 2 > @room AND @room < 10000
+        EXEC {{ box._promote }} @room = 10000;
+{% endif %}
 END;

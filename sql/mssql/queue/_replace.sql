@@ -22,6 +22,9 @@ BEGIN
     DECLARE @ids nvarchar(max);
     DECLARE @taken int;
     DECLARE @groups nvarchar(max);
+{% if box_name == "outbox" %}
+    DECLARE @steps nvarchar(max);
+{% endif %}
     DECLARE @key TABLE (
         collapse_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
         id bigint NOT NULL
@@ -65,6 +68,18 @@ BEGIN
     FROM @removed AS r
     INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = r.id;
     SET @taken = @@ROWCOUNT;
+{% if box_name == "outbox" %}
+
+    IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
+    BEGIN
+        SET @steps = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), r.id), N',') + N']' FROM @removed AS r);
+        IF @steps IS NOT NULL
+        BEGIN
+            EXEC {{ db._join_count }} @ids = @steps, @state = N'failed';
+            EXEC {{ db._join_mark }} @ids = @steps, @state = N'failed';
+        END;
+    END;
+{% endif %}
 
     -- Who was behind a head that is gone need not wait for its time, or for a claim of its topic.
     IF @groups IS NOT NULL

@@ -17,6 +17,9 @@ BEGIN
     DECLARE @now_at datetime2(6);
     DECLARE @affected int;
     DECLARE @groups nvarchar(max);
+{% if box_name == "outbox" %}
+    DECLARE @steps nvarchar(max);
+{% endif %}
     DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
     DECLARE @gone TABLE (
         id bigint NOT NULL PRIMARY KEY,
@@ -41,11 +44,11 @@ BEGIN
     IF EXISTS (SELECT 1 FROM {{ box.lease }} AS l WITH (READUNCOMMITTED) WHERE l.group_key IS NOT NULL)
         EXEC {{ box._lock_groups }} @owner_token = @owner_token, @ids = @ids;
 
+    -- Without a join: on Babelfish that would lose the leases that somebody has just extended or held.
     DELETE l
     OUTPUT deleted.id, deleted.topic_key, deleted.group_key INTO @gone (id, topic_key, group_key)
-    FROM @wanted AS w
-    INNER JOIN {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK) ON l.id = w.id
-    WHERE l.owner_token = @owner_token;
+    FROM {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK)
+    WHERE l.owner_token = @owner_token AND l.id IN (SELECT w.id FROM @wanted AS w);
     SET @affected = @@ROWCOUNT;
 
     IF @affected > 0
@@ -59,6 +62,14 @@ BEGIN
         SELECT g.topic_key, COUNT(*)
         FROM @gone AS g
         GROUP BY g.topic_key;
+{% if box_name == "outbox" %}
+
+        IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
+        BEGIN
+            SET @steps = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']' FROM @gone AS g);
+            EXEC {{ db._join_count }} @ids = @steps, @state = N'completed';
+        END;
+{% endif %}
 
         SET @groups = (SELECT DISTINCT g.group_key FROM @gone AS g WHERE g.group_key IS NOT NULL FOR JSON PATH);
         IF @groups IS NOT NULL

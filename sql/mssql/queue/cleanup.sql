@@ -1,14 +1,20 @@
 -- Deletes up to batch_size Done messages older than the retention, oldest first, and nothing that is not Done.
 -- One short transaction that skips locked rows; call it until it answers 0.
--- On an outbox, deduplication keys past their window go too, uncounted.
 {% if kind == "outbox" %}
 -- Deduplication keys past their window go too, uncounted.
+{% endif %}
+{% if box_name == "outbox" %}
+-- So do joins that were over, and last changed, before the retention.
 {% endif %}
 -- retention_seconds: from 0 to 1000000000
 -- batch_size: from 1 to 10000
 -- returns: affected
 -- errors: PB001
+{% if box_name == "outbox" %}
+-- locks: join, message
+{% else %}
 -- locks: message
+{% endif %}
 -- role: operator
 CREATE OR ALTER PROCEDURE {{ box.cleanup }}
     @retention_seconds decimal(12, 3),
@@ -19,6 +25,9 @@ BEGIN
 
     DECLARE @affected int;
     DECLARE @before_at datetime2(6);
+{% if box_name == "outbox" %}
+    DECLARE @steps nvarchar(max);
+{% endif %}
     DECLARE @old TABLE (id bigint NOT NULL PRIMARY KEY);
     DECLARE @gone TABLE (id bigint NOT NULL PRIMARY KEY);
     DECLARE @message TABLE (
@@ -38,6 +47,10 @@ BEGIN
     );
 
     BEGIN TRANSACTION;
+{% if box_name == "outbox" %}
+    EXEC {{ db._join_cleanup }} @until_at = @before_at, @batch_size = @batch_size;
+
+{% endif %}
     -- Found through the index without keeping locks, then locked by key: in the same order as everybody else does.
     INSERT INTO @old (id)
     SELECT TOP (@batch_size) n.id
@@ -73,6 +86,14 @@ BEGIN
         FROM @message AS m
         INNER JOIN {{ box.collapse }} AS c WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
             ON c.collapse_key = m.collapse_key AND c.id = m.id;
+{% if box_name == "outbox" %}
+
+        IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
+        BEGIN
+            SET @steps = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']' FROM @gone AS g);
+            EXEC {{ db._join_mark }} @ids = @steps, @state = N'completed';
+        END;
+{% endif %}
     END;
 {% if kind == "outbox" %}
 

@@ -14,6 +14,9 @@ BEGIN
 
     DECLARE @affected int;
     DECLARE @before_at datetime2(6);
+{% if box_name == "outbox" %}
+    DECLARE @steps nvarchar(max);
+{% endif %}
     DECLARE @old TABLE (id bigint NOT NULL PRIMARY KEY);
     DECLARE @gone TABLE (id bigint NOT NULL PRIMARY KEY);
 
@@ -37,6 +40,15 @@ BEGIN
     INNER JOIN {{ box.dead }} AS d WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON d.id = o.id
     WHERE d.died_at <= @before_at;
     SET @affected = @@ROWCOUNT;
+{% if box_name == "outbox" %}
+
+    IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
+    BEGIN
+        SET @steps = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']' FROM @gone AS g);
+        IF @steps IS NOT NULL
+            EXEC {{ db._join_mark }} @ids = @steps, @state = N'failed';
+    END;
+{% endif %}
 
     DELETE m
     FROM @gone AS g

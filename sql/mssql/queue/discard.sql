@@ -11,6 +11,9 @@ BEGIN
     SET NOCOUNT, XACT_ABORT ON;
 
     DECLARE @affected int;
+{% if box_name == "outbox" %}
+    DECLARE @steps nvarchar(max);
+{% endif %}
     DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
     DECLARE @gone TABLE (id bigint NOT NULL PRIMARY KEY);
 
@@ -31,6 +34,15 @@ BEGIN
     FROM @wanted AS w
     INNER JOIN {{ box.dead }} AS d WITH (ROWLOCK, FORCESEEK) ON d.id = w.id;
     SET @affected = @@ROWCOUNT;
+{% if box_name == "outbox" %}
+
+    IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
+    BEGIN
+        SET @steps = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']' FROM @gone AS g);
+        IF @steps IS NOT NULL
+            EXEC {{ db._join_mark }} @ids = @steps, @state = N'failed';
+    END;
+{% endif %}
 
     DELETE m
     FROM @gone AS g

@@ -42,11 +42,11 @@ BEGIN
     ORDER BY l.id;
 
     SET @until_at = DATEADD(SECOND, @lease_seconds, {{ db._now }}());
+    -- Without a join: on Babelfish that would lose the leases that somebody has just extended or held.
     UPDATE l
     SET locked_until = @until_at
-    FROM @kept AS k
-    INNER JOIN {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK) ON l.id = k.id
-    WHERE l.owner_token = @owner_token;
+    FROM {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK)
+    WHERE l.owner_token = @owner_token AND l.id IN (SELECT k.id FROM @kept AS k);
 
     SELECT l.id, l.locked_until
     FROM @kept AS k

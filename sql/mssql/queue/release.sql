@@ -34,11 +34,11 @@ BEGIN
     BEGIN TRANSACTION;
     EXEC {{ box._lock_groups }} @owner_token = @owner_token, @ids = @ids;
 
+    -- Without a join: on Babelfish that would lose the leases that somebody has just extended or held.
     DELETE l
     OUTPUT deleted.id INTO @gone (id)
-    FROM @wanted AS w
-    INNER JOIN {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK) ON l.id = w.id
-    WHERE l.owner_token = @owner_token;
+    FROM {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK)
+    WHERE l.owner_token = @owner_token AND l.id IN (SELECT w.id FROM @wanted AS w);
     SET @affected = @@ROWCOUNT;
 
     IF @affected > 0

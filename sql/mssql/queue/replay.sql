@@ -16,6 +16,9 @@ BEGIN
     DECLARE @now_at datetime2(6) = {{ db._now }}();
     DECLARE @affected int;
     DECLARE @back nvarchar(max);
+{% if box_name == "outbox" %}
+    DECLARE @steps nvarchar(max);
+{% endif %}
     DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
     DECLARE @gone TABLE (id bigint NOT NULL PRIMARY KEY);
 
@@ -44,6 +47,15 @@ BEGIN
         WHERE w.id NOT IN (SELECT g.id FROM @gone AS g)
     )
         THROW 51003, N'ids: only dead messages can be replayed', 1;
+{% if box_name == "outbox" %}
+
+    IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
+    BEGIN
+        SET @steps = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']' FROM @gone AS g);
+        IF @steps IS NOT NULL
+            EXEC {{ db._join_mark }} @ids = @steps, @state = N'failed';
+    END;
+{% endif %}
 
     UPDATE m
     SET

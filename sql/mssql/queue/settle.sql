@@ -9,7 +9,7 @@ CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLA
 -- Settles a batch, each message its own way, and claims the next: a busy worker's one round trip a batch.
 -- All or nothing. The first record of an id counts; messages that this owner does not hold are passed over.
 -- owner_token: not the nil uuid
--- outcomes: a JSON array of objects with id, result (ack, abandon, release or fail), error (needed to fail) and delay_seconds
+-- outcomes: a JSON array of objects with id (or ids, an array of them), result (ack, abandon, release or fail), error (needed to fail) and delay_seconds
 -- claim_batch: from 0 to 10000
 -- lease_seconds: from 1 to 86400
 -- topics: of the next claim; null for all
@@ -40,10 +40,13 @@ BEGIN
         ordinal int NOT NULL PRIMARY KEY,
         type int NOT NULL,
         id nvarchar(max) COLLATE Latin1_General_100_BIN2,
+        is_listing bit NOT NULL,
+        is_bad_list bit NOT NULL,
         result nvarchar(max) COLLATE Latin1_General_100_BIN2,
         error nvarchar(max) COLLATE Latin1_General_100_BIN2,
         delay_seconds nvarchar(max) COLLATE Latin1_General_100_BIN2
     );
+    DECLARE @listed TABLE (ordinal int NOT NULL, id bigint);
     DECLARE @outcome TABLE (
         id bigint NOT NULL PRIMARY KEY,
         result nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL,
@@ -68,23 +71,42 @@ BEGIN
         OR CHARINDEX(N'[', @outcomes + N'[') > CHARINDEX(N'{', @outcomes + N'{')
         EXEC {{ db._reject }} @argument = N'outcomes', @rule = N'must be a JSON array';
 
-    INSERT INTO @raw (ordinal, type, id, result, error, delay_seconds)
-    SELECT CONVERT(int, j.[key]), j.type, o.id, o.result,
+    INSERT INTO @raw (ordinal, type, id, is_listing, is_bad_list, result, error, delay_seconds)
+    SELECT
+        CONVERT(int, j.[key]), j.type, o.id,
+        CASE WHEN o.ids IS NULL THEN 0 ELSE 1 END,
+        CASE
+            WHEN CHARINDEX(N'[', o.ids + N'[') > CHARINDEX(N'{', o.ids + N'{') THEN 1
+            WHEN o.ids IS NULL AND o.ids_text IS NOT NULL THEN 1
+            ELSE 0
+        END,
+        o.result,
         {{ plain('o.error') }},
         o.delay_seconds
     FROM OPENJSON(@outcomes) AS j
     CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
         id nvarchar(max) '$.id',
+        ids nvarchar(max) '$.ids' AS JSON,
+        ids_text nvarchar(max) '$.ids',
         result nvarchar(max) '$.result',
         error nvarchar(max) '$.error',
         delay_seconds nvarchar(max) '$.delay_seconds'
     ) AS o;
+    -- Babelfish cuts the text of an array that is told a column of its own, so here it stays in its record.
+    IF EXISTS (SELECT 1 FROM @raw AS r WHERE r.is_listing = 1)
+        INSERT INTO @listed (ordinal, id)
+        SELECT CONVERT(int, j.[key]), CASE WHEN e.type IN (1, 2) THEN TRY_CONVERT(bigint, e.value) END
+        FROM OPENJSON(@outcomes) AS j
+        CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) AS o
+        CROSS APPLY OPENJSON(CASE WHEN o.type = 4 THEN o.value ELSE N'[]' END) AS e
+        WHERE o.[key] = N'ids';
     IF EXISTS (
         SELECT 1
         FROM @raw AS r
         WHERE r.type <> 5
-            OR r.id IS NULL
-            OR TRY_CONVERT(bigint, r.id) IS NULL
+            OR r.is_bad_list = 1
+            OR (r.id IS NULL AND r.is_listing = 0)
+            OR (r.id IS NOT NULL AND (r.is_listing = 1 OR TRY_CONVERT(bigint, r.id) IS NULL))
             OR r.result IS NULL
             OR r.result + N'.' NOT IN (N'ack.', N'abandon.', N'release.', N'fail.')
             OR (r.result = N'fail' AND r.error IS NULL)
@@ -92,17 +114,26 @@ BEGIN
             OR TRY_CONVERT(float, r.delay_seconds) <= 0
             OR TRY_CONVERT(float, r.delay_seconds) > 1000000000
     )
+        OR EXISTS (SELECT 1 FROM @listed AS i WHERE i.id IS NULL)
         EXEC {{ db._reject }}
             @argument = N'outcomes',
-            @rule = N'every record needs an id and a result of ack, abandon, release or fail; a fail needs an error; delay_seconds must be above 0 and at most 1000000000';
+            @rule = N'every record needs an id, or an array ids, and a result of ack, abandon, release or fail; a fail needs an error; delay_seconds must be above 0 and at most 1000000000';
 
     INSERT INTO @outcome (id, result, error, delay_seconds)
     SELECT f.id, f.result, f.error, f.delay_seconds
     FROM (
         SELECT
-            CONVERT(bigint, r.id) AS id, r.result, r.error, TRY_CONVERT(float, r.delay_seconds) AS delay_seconds,
-            ROW_NUMBER() OVER (PARTITION BY CONVERT(bigint, r.id) ORDER BY r.ordinal) AS no
-        FROM @raw AS r
+            e.id, r.result, r.error, TRY_CONVERT(float, r.delay_seconds) AS delay_seconds,
+            ROW_NUMBER() OVER (PARTITION BY e.id ORDER BY r.ordinal) AS no
+        FROM (
+            SELECT s.ordinal, CONVERT(bigint, s.id) AS id
+            FROM @raw AS s
+            WHERE s.id IS NOT NULL
+            UNION ALL
+            SELECT i.ordinal, i.id
+            FROM @listed AS i
+        ) AS e
+        INNER JOIN @raw AS r ON r.ordinal = e.ordinal
     ) AS f
     WHERE f.no = 1;
 
@@ -115,11 +146,11 @@ BEGIN
         EXEC {{ box._lock_groups }} @owner_token = @owner_token, @ids = @ids;
     END;
 
+    -- Without a join: on Babelfish that would lose the leases that somebody has just extended or held.
     DELETE l
     OUTPUT deleted.id, deleted.topic_key, deleted.group_key INTO @gone (id, topic_key, group_key)
-    FROM @outcome AS o
-    INNER JOIN {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK) ON l.id = o.id
-    WHERE l.owner_token = @owner_token;
+    FROM {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK)
+    WHERE l.owner_token = @owner_token AND l.id IN (SELECT o.id FROM @outcome AS o);
 
     IF @@ROWCOUNT > 0
     BEGIN
@@ -136,6 +167,20 @@ BEGIN
         INNER JOIN @outcome AS o ON o.id = g.id
         WHERE o.result = N'ack'
         GROUP BY g.topic_key;
+{% if box_name == "outbox" %}
+
+        IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
+        BEGIN
+            SET @ids = (
+                SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']'
+                FROM @gone AS g
+                INNER JOIN @outcome AS o ON o.id = g.id
+                WHERE o.result = N'ack'
+            );
+            IF @ids IS NOT NULL
+                EXEC {{ db._join_count }} @ids = @ids, @state = N'completed';
+        END;
+{% endif %}
 
         IF EXISTS (SELECT 1 FROM @outcome AS o WHERE o.result <> N'ack')
         BEGIN

@@ -1,6 +1,7 @@
 -- Three roles for the schema, each with EXECUTE on the routines whose header names it, and nothing on any table.
--- An operator may also do what a worker may, and look things up in the views. Routines, views and tables have one
--- owner, so the right to execute is all that a caller needs.
+-- A worker may also do what a producer may (handlers enqueue and start joins), and an operator what a worker may,
+-- and look things up in the views. Routines, views and tables have one owner, so the right to execute is all that a
+-- caller needs.
 SET NOCOUNT, XACT_ABORT ON;
 
 DECLARE @roles TABLE (role_name sysname NOT NULL PRIMARY KEY, word nvarchar(20) NOT NULL);
@@ -26,6 +27,7 @@ INNER JOIN sys.sql_modules AS m ON m.object_id = o.object_id
 INNER JOIN sys.schemas AS s ON s.schema_id = o.schema_id
 INNER JOIN @roles AS r
     ON m.definition LIKE N'%-- role: ' + r.word + N'%'
+    OR (r.word IN (N'worker', N'operator') AND m.definition LIKE N'%-- role: producer%')
     OR (r.word = N'operator' AND m.definition LIKE N'%-- role: worker%')
 WHERE s.name = {{ schema | literal }} AND o.type = 'P';
 

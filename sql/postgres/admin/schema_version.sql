@@ -7,6 +7,6 @@ AS $$
     -- returns: version
     -- errors: none
     -- locks: none
-    -- role: worker
+    -- role: producer
     SELECT max(v.version) FROM {{ db._version }} AS v;
 $$;

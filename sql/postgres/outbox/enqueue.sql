@@ -41,6 +41,7 @@ AS $$
 DECLARE
     now_at timestamptz;
     level integer := coalesce(priority, 0);
+    given CONSTANT uuid := coalesce(message_id, {{ db._uuid }}());
 BEGIN
     IF {{ box._valid }}(topic, payload, correlation_id, dedup_key, due_at, group_id, level, collapse_key, expires_at,
         headers, created_at) IS NOT TRUE
@@ -54,15 +55,19 @@ BEGIN
     id := nextval({{ box._ids | literal }});
     outcome := 'created';
 
-    IF message_id IS NULL AND group_id IS NULL AND dedup_key IS NULL AND collapse_key IS NULL THEN
-        message_id := {{ db._uuid }}();
+    IF group_id IS NULL AND dedup_key IS NULL AND collapse_key IS NULL THEN
+        message_id := given;
         INSERT INTO {{ box.message }}
             (id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id, headers)
         VALUES (
             id, message_id, coalesce(created_at, now_at), due_at, expires_at, 0,
             level, topic, payload, correlation_id, headers
-        );
-        IF due_at > now_at THEN
+        )
+        ON CONFLICT ON CONSTRAINT {{ key.uq_message_message_id }} DO NOTHING;
+        IF NOT FOUND THEN
+            outcome := 'duplicate';
+            id := coalesce((SELECT m.id FROM {{ box.message }} AS m WHERE m.message_id = given), id);
+        ELSIF due_at > now_at THEN
             INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic)
             VALUES (due_at, id, id, expires_at, -level, topic);
         ELSE

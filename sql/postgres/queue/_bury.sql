@@ -25,5 +25,11 @@ BEGIN
     FROM {{ box.message }} AS m
     WHERE m.id = ANY (ids)
     ORDER BY m.id;
+{% if box_name == "outbox" %}
+
+    IF EXISTS (SELECT FROM {{ db.join_member }}) THEN
+        PERFORM {{ db._join_count }}(ids, 'failed');
+    END IF;
+{% endif %}
 END;
 $$;

@@ -51,6 +51,13 @@ BEGIN
     SELECT array_agg(DISTINCT gone.collapse_key), array_agg(DISTINCT gone.group_id) FILTER (WHERE gone.group_id IS NOT NULL)
     INTO replaced, groups
     FROM gone;
+{% if box_name == "outbox" %}
+    IF EXISTS (SELECT FROM {{ db.join_member }}) THEN
+        -- What is replaced never runs: as a step it has failed.
+        PERFORM {{ db._join_count }}(removed, 'failed');
+        PERFORM {{ db._join_mark }}(removed, 'failed');
+    END IF;
+{% endif %}
     IF groups IS NOT NULL THEN
         -- Who was behind a head that is gone need not wait for its time, or for a claim of its topic.
         PERFORM {{ box._regroup }}(groups);

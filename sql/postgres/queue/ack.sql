@@ -17,6 +17,9 @@ DECLARE
     now_at timestamptz;
     groups text[];
     moved integer;
+{% if box_name == "outbox" %}
+    moved_ids bigint[];
+{% endif %}
 BEGIN
     IF (owner_token <> '00000000-0000-0000-0000-000000000000' AND ids IS NOT NULL) IS NOT TRUE THEN
         PERFORM {{ db._check_settling }}(owner_token, ids);
@@ -40,7 +43,16 @@ BEGIN
         SELECT nextval({{ box._ids | literal }}), t.topic, t.done
         FROM (SELECT gone.topic, count(*) AS done FROM gone GROUP BY gone.topic) AS t
     )
+{% if box_name == "outbox" %}
+    SELECT count(*), array_agg(gone.id) INTO moved, moved_ids FROM gone;
+
+    -- After the leases are taken, so that no step can be attached unseen.
+    IF moved > 0 AND EXISTS (SELECT FROM {{ db.join_member }}) THEN
+        PERFORM {{ db._join_count }}(moved_ids, 'completed');
+    END IF;
+{% else %}
     SELECT count(*) INTO moved FROM gone;
+{% endif %}
 
     IF groups <> '{}' THEN
         PERFORM {{ box._regroup }}(groups);

@@ -263,8 +263,14 @@ BEGIN
     ) AS m
     ORDER BY u.place;
 
-    IF found_ids = '{}' AND random() < 0.0075 THEN
-        PERFORM {{ box._tick }}(true);
+    IF found_ids = '{}' THEN
+        IF random() < 0.0075 THEN
+            PERFORM {{ box._tick }}(true);
+        END IF;
+        -- Whoever finds nothing is about to wait, so the next enqueue notifies at once, however short ago the last did.
+        IF (SELECT s.last_value FROM {{ box._notified }} AS s) BETWEEN 1 AND 8000000000000000000 THEN
+            PERFORM setval({{ box._notified | literal }}, 0);
+        END IF;
     END IF;
 END;
 $$;

@@ -11,17 +11,27 @@ AS $$
 {% if kind == "outbox" %}
     -- Deduplication keys past their window go too, uncounted.
 {% endif %}
+{% if box_name == "outbox" %}
+    -- So do joins that were over, and last changed, before the retention.
+{% endif %}
     -- retention_seconds: from 0 to 1000000000
     -- batch_size: from 1 to 10000
     -- returns: affected
     -- errors: PB001
+{% if box_name == "outbox" %}
+    -- locks: join, message
+{% else %}
     -- locks: message
+{% endif %}
     -- role: operator
 DECLARE
     now_at timestamptz := {{ db._now }}();
     gone_ids bigint[];
 BEGIN
     PERFORM {{ db._check_cleanup }}(retention_seconds, batch_size);
+{% if box_name == "outbox" %}
+    PERFORM {{ db._join_cleanup }}(now_at - make_interval(secs => retention_seconds::double precision), batch_size);
+{% endif %}
     WITH gone AS (
         DELETE FROM {{ box.done }} AS n
         WHERE n.ctid = ANY (ARRAY(
@@ -49,6 +59,11 @@ BEGIN
         DELETE FROM {{ box.collapse }} AS c
         WHERE c.id = ANY (gone_ids)
             AND c.collapse_key IN (SELECT c.collapse_key FROM {{ box.collapse }} AS c WHERE c.id = ANY (gone_ids));
+{% if box_name == "outbox" %}
+        IF EXISTS (SELECT FROM {{ db.join_member }}) THEN
+            PERFORM {{ db._join_mark }}(gone_ids, 'completed');
+        END IF;
+{% endif %}
     END IF;
 {% if kind == "outbox" %}
 

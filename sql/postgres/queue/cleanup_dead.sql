@@ -36,6 +36,11 @@ BEGIN
     PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.id FOR UPDATE;
 {% endif %}
     DELETE FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids);
+{% if box_name == "outbox" %}
+    IF EXISTS (SELECT FROM {{ db.join_member }}) THEN
+        PERFORM {{ db._join_mark }}(gone_ids, 'failed');
+    END IF;
+{% endif %}
     RETURN QUERY SELECT coalesce(cardinality(gone_ids), 0);
 END;
 $$;

@@ -30,6 +30,11 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'ids: only dead messages can be replayed';
     END IF;
     IF back IS NOT NULL THEN
+{% if box_name == "outbox" %}
+        IF EXISTS (SELECT FROM {{ db.join_member }}) THEN
+            PERFORM {{ db._join_mark }}(back, 'failed');
+        END IF;
+{% endif %}
 {% if kind == "inbox" %}
         -- In id order, like a batch enqueue that renews them.
         PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (back) ORDER BY m.id FOR UPDATE;

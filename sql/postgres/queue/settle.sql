@@ -43,7 +43,7 @@ AS $$
     -- Settles a batch, each message its own way, and claims the next: a busy worker's one round trip a batch.
     -- All or nothing. The first record of an id counts; messages that this owner does not hold are passed over.
     -- owner_token: not the nil uuid
-    -- outcomes: a JSON array of objects with id, result (ack, abandon, release or fail), error (needed to fail) and delay_seconds
+    -- outcomes: a JSON array of objects with id (or ids, an array of them), result (ack, abandon, release or fail), error (needed to fail) and delay_seconds
     -- claim_batch: from 0 to 10000
     -- lease_seconds: from 1 to 86400
     -- topics: of the next claim; null for all
@@ -59,6 +59,7 @@ DECLARE
     good boolean;
     acked bigint[];
     others bigint[];
+    listed boolean;
     part record;
 BEGIN
     IF (owner_token <> '00000000-0000-0000-0000-000000000000'
@@ -76,21 +77,37 @@ BEGIN
     BEGIN
         SELECT
             bool_and(coalesce(
-                o.id IS NOT NULL
+                num_nonnulls(o.id, o.ids) = 1
+                AND (o.ids IS NULL OR jsonb_typeof(o.ids) = 'array')
                 AND o.result IN ('ack', 'abandon', 'release', 'fail')
                 AND (o.delay_seconds IS NULL OR (o.delay_seconds > 0 AND o.delay_seconds <= 1000000000))
                 AND (o.result <> 'fail' OR o.error IS NOT NULL),
                 false)),
-            array_agg(o.id) FILTER (WHERE o.result = 'ack'),
-            array_agg(o.id) FILTER (WHERE o.result <> 'ack')
-        INTO good, acked, others
-        FROM jsonb_to_recordset(outcomes) AS o (id bigint, result text, error text, delay_seconds numeric);
+            array_agg(o.id) FILTER (WHERE o.result = 'ack' AND o.id IS NOT NULL),
+            array_agg(o.id) FILTER (WHERE o.result <> 'ack' AND o.id IS NOT NULL),
+            bool_or(o.ids IS NOT NULL)
+        INTO good, acked, others, listed
+        FROM jsonb_to_recordset(outcomes) AS o (id bigint, ids jsonb, result text, error text, delay_seconds numeric);
+        IF good AND listed THEN
+            FOR part IN
+                SELECT o.result, o.ids
+                FROM jsonb_to_recordset(outcomes) AS o (ids bigint[], result text)
+                WHERE o.ids <> '{}'
+            LOOP
+                good := good AND array_ndims(part.ids) = 1 AND array_position(part.ids, NULL) IS NULL;
+                IF part.result = 'ack' THEN
+                    acked := acked || part.ids;
+                ELSE
+                    others := others || part.ids;
+                END IF;
+            END LOOP;
+        END IF;
     EXCEPTION
         WHEN data_exception THEN
             good := false;
     END;
     IF NOT good THEN
-        PERFORM {{ db._reject }}('outcomes', 'every record needs an id and a result of ack, abandon, release or fail; '
+        PERFORM {{ db._reject }}('outcomes', 'every record needs an id, or an array ids, and a result of ack, abandon, release or fail; '
             || 'a fail needs an error; delay_seconds must be above 0 and at most 1000000000');
     END IF;
 
@@ -118,11 +135,14 @@ BEGIN
         FOR part IN
             SELECT f.result, f.error, f.delay_seconds, array_agg(f.id) AS ids
             FROM (
-                SELECT DISTINCT ON (o.id) o.id, o.result, o.error, o.delay_seconds
+                SELECT DISTINCT ON (i.id) i.id, o.result, o.error, o.delay_seconds
                 FROM ROWS FROM (
-                    jsonb_to_recordset(outcomes) AS (id bigint, result text, error text, delay_seconds numeric)
-                ) WITH ORDINALITY AS o (id, result, error, delay_seconds, ordinal)
-                ORDER BY o.id, o.ordinal
+                    jsonb_to_recordset(outcomes) AS (
+                        id bigint, ids bigint[], result text, error text, delay_seconds numeric
+                    )
+                ) WITH ORDINALITY AS o (id, ids, result, error, delay_seconds, ordinal)
+                CROSS JOIN LATERAL unnest(coalesce(o.ids, ARRAY[o.id])) AS i (id)
+                ORDER BY i.id, o.ordinal
             ) AS f
             GROUP BY f.result, f.error, f.delay_seconds
             ORDER BY f.result, f.error, f.delay_seconds

@@ -1,6 +1,7 @@
 -- Three roles for the schema, each with EXECUTE on the routines whose header names it, and nothing on any table.
--- An operator may also do what a worker may, and look things up in the views. Public routines then run with the
--- rights of the schema's owner, and nobody else may call anything here.
+-- A worker may also do what a producer may (handlers enqueue and start joins), and an operator what a worker may,
+-- and look things up in the views. Public routines then run with the rights of the schema's owner, and nobody else
+-- may call anything here.
 DO $grants$
 DECLARE
     role_name text;
@@ -30,7 +31,10 @@ BEGIN
         CONTINUE WHEN routine.role IS NULL;
         EXECUTE format('ALTER FUNCTION %s SECURITY DEFINER', routine.signature);
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', routine.signature, {{ schema | literal }} || '_' || routine.role);
-        IF routine.role = 'worker' THEN
+        IF routine.role = 'producer' THEN
+            EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', routine.signature, {{ (schema ~ "_worker") | literal }});
+        END IF;
+        IF routine.role <> 'operator' THEN
             EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', routine.signature, {{ (schema ~ "_operator") | literal }});
         END IF;
     END LOOP;

@@ -1,0 +1,107 @@
+-- Locks a message where it stands, until the transaction ends, if it is not over yet, and says what became of it:
+-- nobody can settle or claim it meanwhile, and whoever waits for it finds what the caller writes. A claim passes it
+-- over. If it moves on while this waits for it, it is looked for again.
+-- id: of a message of the outbox
+-- state: the answer; null if there is no such message
+-- returns: text; in state: pending, completed or failed, null if there is no such message
+-- errors: none
+-- locks: group, lease, message
+-- role: internal
+CREATE OR ALTER PROCEDURE {{ db._join_hold }}
+    @id bigint,
+    @state nvarchar(10) OUTPUT
+AS
+BEGIN
+    SET NOCOUNT, XACT_ABORT ON;
+    -- Where it stands is read as it is now, also for a caller under SNAPSHOT. Babelfish cannot change over.
+    IF SERVERPROPERTY('Babelfish') IS NULL
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+
+    DECLARE @lane int;
+    DECLARE @due_at datetime2(6);
+    DECLARE @group_key nvarchar(256);
+    DECLARE @place_lane int;
+    DECLARE @place_ticket bigint;
+    DECLARE @key bigint;
+    DECLARE @resource nvarchar(255);
+    DECLARE @got int;
+    DECLARE @tries int = 0;
+
+    -- A write that changes nothing locks the row in every engine.
+    SET @state = NULL;
+    WHILE @state IS NULL AND @id IS NOT NULL
+    BEGIN
+        SET @lane = NULL;
+        SELECT @lane = 0 - m.priority, @due_at = m.due_at, @group_key = m.group_id + N'.'
+        FROM {{ db.outbox_message }} AS m
+        WHERE m.id = @id;
+        IF @lane IS NULL
+            RETURN;
+        SET @tries += 1;
+        IF @tries > 1000
+            THROW 50001, N'message: does not stand still, try again', 1;
+
+        IF @group_key IS NULL
+        BEGIN
+            UPDATE {{ db.outbox_ready }} WITH (ROWLOCK)
+            SET expires_at = expires_at
+            WHERE lane = @lane AND ticket = @id AND id IS NULL AND group_key IS NULL;
+            IF @@ROWCOUNT > 0
+                SET @state = N'pending';
+        END;
+        IF @state IS NULL
+        BEGIN
+            UPDATE {{ db.outbox_lease }} WITH (ROWLOCK)
+            SET owner_token = owner_token
+            WHERE id = @id;
+            IF @@ROWCOUNT > 0
+                SET @state = N'pending';
+        END;
+        IF @state IS NULL AND @group_key IS NULL
+        BEGIN
+            UPDATE {{ db.outbox_scheduled }} WITH (ROWLOCK)
+            SET expires_at = expires_at
+            WHERE due_at = @due_at AND no = @id AND id = @id;
+            IF @@ROWCOUNT > 0
+                SET @state = N'pending';
+        END;
+        IF @state IS NULL AND @group_key IS NULL
+        BEGIN
+            -- Found through the index without keeping locks, then locked by key: in the same order as a claim does.
+            SET @place_ticket = NULL;
+            SELECT @place_lane = r.lane, @place_ticket = r.ticket
+            FROM {{ db.outbox_ready }} AS r
+            WHERE r.id = @id;
+            UPDATE {{ db.outbox_ready }} WITH (ROWLOCK)
+            SET expires_at = expires_at
+            WHERE lane = @place_lane AND ticket = @place_ticket AND id = @id;
+            IF @@ROWCOUNT > 0
+                SET @state = N'pending';
+        END;
+        IF @state IS NULL AND @group_key IS NOT NULL
+        BEGIN
+            -- Members are claimed only under their group's lock. A member's own row must not be locked: claims would
+            -- take it for one that is not committed yet, and hand out those behind it.
+            SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
+                'SHA2_256', CONCAT({{ (schema ~ ".outbox::") | literal }}, @group_key)
+            )));
+            SET @resource = CONVERT(nvarchar(255), @key);
+            IF SERVERPROPERTY('Babelfish') IS NULL
+                EXEC @got = sys.sp_getapplock
+                    @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
+            ELSE
+                EXEC sys.sp_executesql
+                    N'SELECT @got = COUNT(*) FROM (SELECT pg_catalog.pg_advisory_xact_lock(@key) AS taken) AS l;',
+                    N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
+            IF @got < 0
+                THROW 50001, N'group: chosen as the victim of a deadlock, try again', 1;
+            IF EXISTS (SELECT 1 FROM {{ db.outbox_group_member }} AS gm WHERE gm.group_key = @group_key AND gm.id = @id)
+                SET @state = N'pending';
+        END;
+        -- What is over need not be locked: it has counted, and a replay writes that down.
+        IF @state IS NULL AND EXISTS (SELECT 1 FROM {{ db.outbox_dead }} AS d WHERE d.id = @id)
+            SET @state = N'failed';
+        IF @state IS NULL AND EXISTS (SELECT 1 FROM {{ db.outbox_done }} AS n WHERE n.id = @id)
+            SET @state = N'completed';
+    END;
+END;

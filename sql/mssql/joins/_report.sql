@@ -1,0 +1,48 @@
+-- after: _hold, _step
+
+-- Counts a step that is not counted yet, whatever its message does later.
+-- state: completed or failed
+-- returns: boolean; here the number of steps counted
+-- errors: PB001, PB002
+-- locks: group, lease, message
+-- role: internal
+CREATE OR ALTER PROCEDURE {{ db._join_report }}
+    @join_id uniqueidentifier,
+    @message_id uniqueidentifier,
+    @state nvarchar(10)
+AS
+BEGIN
+    SET NOCOUNT, XACT_ABORT ON;
+    -- The step is read as it is now, also for a caller under SNAPSHOT. Babelfish cannot change over.
+    IF SERVERPROPERTY('Babelfish') IS NULL
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+
+    DECLARE @id bigint;
+    DECLARE @held nvarchar(10);
+    DECLARE @counted int = 0;
+
+    IF @join_id IS NULL
+        EXEC {{ db._reject }} @argument = N'join_id', @rule = N'must not be null';
+    IF @message_id IS NULL
+        EXEC {{ db._reject }} @argument = N'message_id', @rule = N'must not be null';
+    SELECT @id = jm.id
+    FROM {{ db.join_member }} AS jm
+    WHERE jm.join_id = @join_id AND jm.message_id = @message_id;
+    IF @id IS NULL AND EXISTS (SELECT 1 FROM {{ db.join }} AS j WHERE j.join_id = @join_id)
+        THROW 51002, N'message_id: not a step of this join', 1;
+    IF @id IS NULL
+        THROW 51002, N'join_id: no such join', 1;
+
+    -- One that is over was counted by that. Of one that is not, nobody else can decide before this transaction ends.
+    EXEC {{ db._join_hold }} @id = @id, @state = @held OUTPUT;
+    IF @held = N'pending'
+    BEGIN
+        UPDATE {{ db.join_member }} WITH (ROWLOCK)
+        SET counted = @state
+        WHERE join_id = @join_id AND message_id = @message_id AND counted IS NULL;
+        SET @counted = @@ROWCOUNT;
+        IF @counted > 0
+            EXEC {{ db._join_step }} @join_id = @join_id, @state = @state;
+    END;
+    RETURN @counted;
+END;

@@ -1,0 +1,121 @@
+-- after: _hold, _nudge
+
+-- Enqueues the message that brings a join to its end: topic join.wait, payload {"join_id": "..."}; it is parked and
+-- becomes due with the last step. Its handler calls join_resolve, which enqueues what is given here.
+-- A second call on a pending join replaces what was given, and answers the same message while that one is not over.
+-- Parked for an hour at most: that is a safety net for handlers that ask too early, and nobody polls.
+-- join_id: not null
+-- fail_if_any_step_failed: not null; false makes the join Completed whatever became of its steps
+-- on_complete_topic: 1 to 255 characters; null enqueues nothing
+-- on_complete_payload: null is an empty one
+-- on_fail_topic: 1 to 255 characters; null enqueues nothing
+-- on_fail_payload: null is an empty one
+-- returns: id, message_id
+-- errors: PB001, PB002, PB003
+-- locks: join, group, lease, message
+-- role: producer
+CREATE OR ALTER PROCEDURE {{ db.join_wait }}
+    @join_id uniqueidentifier,
+    @fail_if_any_step_failed bit = 1,
+    @on_complete_topic nvarchar(max) = NULL,
+    @on_complete_payload nvarchar(max) = NULL,
+    @on_fail_topic nvarchar(max) = NULL,
+    @on_fail_payload nvarchar(max) = NULL
+AS
+BEGIN
+    SET NOCOUNT, XACT_ABORT ON;
+    -- What is locked is read as it is now, also for a caller under SNAPSHOT. Babelfish cannot change over.
+    IF SERVERPROPERTY('Babelfish') IS NULL
+        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+
+    DECLARE @now_at datetime2(6);
+    DECLARE @due_at datetime2(6);
+    DECLARE @key bigint;
+    DECLARE @resource nvarchar(255);
+    DECLARE @got int;
+    DECLARE @status nvarchar(10);
+    DECLARE @completed_steps int;
+    DECLARE @failed_steps int;
+    DECLARE @expected_steps int;
+    DECLARE @id bigint;
+    DECLARE @message_id uniqueidentifier;
+    DECLARE @state nvarchar(10);
+    DECLARE @payload nvarchar(100);
+    DECLARE @outcome nvarchar(20);
+    DECLARE @refusal nvarchar(2048);
+
+    IF @join_id IS NULL
+        EXEC {{ db._reject }} @argument = N'join_id', @rule = N'must not be null';
+    IF @fail_if_any_step_failed IS NULL
+        EXEC {{ db._reject }} @argument = N'fail_if_any_step_failed', @rule = N'must not be null';
+    IF LEN(@on_complete_topic + N'.') = 1 OR LEN((@on_complete_topic + N'.') COLLATE Latin1_General_100_BIN2) > 256
+        EXEC {{ db._reject }} @argument = N'on_complete_topic', @rule = N'must have from 1 to 255 characters, or be null';
+    IF LEN(@on_fail_topic + N'.') = 1 OR LEN((@on_fail_topic + N'.') COLLATE Latin1_General_100_BIN2) > 256
+        EXEC {{ db._reject }} @argument = N'on_fail_topic', @rule = N'must have from 1 to 255 characters, or be null';
+
+    BEGIN TRANSACTION;
+    SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
+        'SHA2_256', CONCAT({{ (schema ~ ".join:") | literal }}, @join_id)
+    )));
+    SET @resource = CONVERT(nvarchar(255), @key);
+    IF SERVERPROPERTY('Babelfish') IS NULL
+        EXEC @got = sys.sp_getapplock
+            @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
+    ELSE
+        EXEC sys.sp_executesql
+            N'SELECT @got = COUNT(*) FROM (SELECT pg_catalog.pg_advisory_xact_lock(@key) AS taken) AS l;',
+            N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
+    IF @got < 0
+        THROW 50001, N'join: chosen as the victim of a deadlock, try again', 1;
+    SELECT
+        @status = j.status, @completed_steps = j.completed_steps, @failed_steps = j.failed_steps,
+        @expected_steps = j.expected_steps, @id = j.wait_id, @message_id = j.wait_message_id
+    FROM {{ db.join }} AS j
+    WHERE j.join_id = @join_id;
+    IF @status IS NULL
+        THROW 51002, N'join_id: no such join', 1;
+    IF @status <> N'Pending'
+    BEGIN
+        SET @refusal = CONCAT(N'join_id: the join is ', @status);
+        THROW 51003, @refusal, 1;
+    END;
+
+    EXEC {{ db._join_hold }} @id = @id, @state = @state OUTPUT;
+    SET @now_at = {{ db._now }}();
+    IF @state IS NULL OR @state <> N'pending'
+    BEGIN
+        SELECT
+            @completed_steps = @completed_steps + ISNULL(SUM(t.completed), 0),
+            @failed_steps = @failed_steps + ISNULL(SUM(t.failed), 0)
+        FROM {{ db.join_tally }} AS t WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+        WHERE t.join_id = @join_id;
+        IF @completed_steps + @failed_steps < @expected_steps
+            SET @due_at = DATEADD(HOUR, 1, @now_at);
+        SET @payload = CONCAT(N'{"join_id": "', LOWER(CONVERT(nvarchar(36), @join_id)), N'"}');
+        SET @message_id = NULL;
+        SET @id = NEXT VALUE FOR {{ db._outbox_ids }};
+        EXEC {{ db._outbox_enqueue }}
+            @id = @id OUTPUT, @message_id = @message_id OUTPUT, @outcome = @outcome OUTPUT, @now_at = @now_at,
+            @topic = N'join.wait', @payload = @payload, @correlation_id = NULL, @due_at = @due_at, @group_id = NULL,
+            @priority = 0, @dedup_key = NULL, @collapse_key = NULL, @expires_at = NULL, @headers = NULL,
+            @created_at = @now_at;
+    END;
+
+    UPDATE {{ db.join }} WITH (ROWLOCK)
+    SET
+        wait_id = @id,
+        wait_message_id = @message_id,
+        fail_if_any_step_failed = @fail_if_any_step_failed,
+        on_complete_topic = @on_complete_topic,
+        on_complete_payload = @on_complete_payload,
+        on_fail_topic = @on_fail_topic,
+        on_fail_payload = @on_fail_payload,
+        last_updated_at = @now_at
+    WHERE join_id = @join_id AND status = N'Pending';
+    -- Steps that are being settled just now are not seen here, nor is this message by who settles them: whoever looks
+    -- at the join after both are committed sees both.
+    EXEC {{ db._join_nudge }} @join_id = @join_id;
+    COMMIT TRANSACTION;
+
+    SELECT @id AS id, @message_id AS message_id;
+END;

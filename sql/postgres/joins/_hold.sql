@@ -1,0 +1,78 @@
+CREATE OR REPLACE FUNCTION {{ db._join_hold }}(id bigint)
+RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+    -- Keeps a message where it is until the transaction ends, if it is not over yet, and says what became of it.
+    -- Whoever settles it then comes later, and finds what the caller has written about it. Claims do not wait: they
+    -- pass over what is locked. A lease is updated, not just locked, so that a settlement under an older snapshot,
+    -- which could not see what the caller writes, fails to serialize.
+    -- returns: text; pending, completed or failed; null if there is no such message
+    -- errors: none
+    -- locks: group, lease, message
+    -- role: internal
+DECLARE
+    place text;
+    old_lane integer;
+    old_due_at timestamptz;
+    old_group text;
+    old_collapse_key text;
+    old_ticket bigint;
+BEGIN
+    LOOP
+        -- One snapshot has a message in exactly one place.
+        SELECT
+            CASE
+                WHEN EXISTS (SELECT FROM {{ db.outbox_done }} AS n WHERE n.id = m.id) THEN 'completed'
+                WHEN EXISTS (SELECT FROM {{ db.outbox_dead }} AS d WHERE d.id = m.id) THEN 'failed'
+                WHEN EXISTS (SELECT FROM {{ db.outbox_lease }} AS l WHERE l.id = m.id) THEN 'lease'
+                WHEN EXISTS (
+                    SELECT FROM {{ db.outbox_group_member }} AS gm WHERE gm.group_id = m.group_id AND gm.id = m.id
+                ) THEN 'member'
+                WHEN EXISTS (
+                    SELECT FROM {{ db.outbox_scheduled }} AS s WHERE s.due_at = m.due_at AND s.no = m.id
+                ) THEN 'scheduled'
+                WHEN r.ticket IS NOT NULL THEN 'ready'
+            END,
+            m.due_at, m.group_id, m.collapse_key, r.lane, r.ticket
+        INTO place, old_due_at, old_group, old_collapse_key, old_lane, old_ticket
+        FROM {{ db.outbox_message }} AS m
+        LEFT JOIN LATERAL (
+            SELECT f.lane, f.ticket FROM {{ db.outbox_ready }} AS f
+            WHERE f.lane = -m.priority AND f.ticket = m.id AND f.id = m.id
+            UNION ALL
+            SELECT b.lane, b.ticket FROM {{ db.outbox_ready }} AS b WHERE b.id = m.id AND b.ticket <> b.id
+        ) AS r ON true
+        WHERE m.id = $1;
+        CASE place
+            WHEN 'lease' THEN
+                UPDATE {{ db.outbox_lease }} AS l SET topic = l.topic WHERE l.id = $1;
+            WHEN 'ready' THEN
+                PERFORM FROM {{ db.outbox_ready }} AS r
+                WHERE r.lane = old_lane AND r.ticket = old_ticket AND r.id = $1
+                FOR UPDATE;
+            WHEN 'scheduled' THEN
+                PERFORM FROM {{ db.outbox_scheduled }} AS s WHERE s.due_at = old_due_at AND s.no = $1 FOR UPDATE;
+            WHEN 'member' THEN
+                PERFORM FROM {{ db.outbox_group_member }} AS gm
+                WHERE gm.group_id = old_group AND gm.id = $1
+                FOR UPDATE;
+            ELSE
+                RETURN place;
+        END CASE;
+        IF FOUND THEN
+            IF old_collapse_key IS NOT NULL THEN
+                -- As with the lease: an enqueue under an older snapshot must not replace it unseen.
+                UPDATE {{ db.outbox_collapse }} AS c
+                SET id = c.id
+                WHERE c.collapse_key = old_collapse_key AND c.id = $1;
+            END IF;
+            RETURN 'pending';
+        END IF;
+        -- It went elsewhere while this waited; the next look is a new snapshot.
+    END LOOP;
+END;
+$$;

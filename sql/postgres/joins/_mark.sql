@@ -1,0 +1,21 @@
+CREATE OR REPLACE FUNCTION {{ db._join_mark }}(ids bigint[], state text)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+    -- Keeps what became of steps whose messages are leaving the place that told it. They were counted when they came
+    -- there, and this is what keeps them from being counted again.
+    -- state: completed or failed
+    -- returns: none
+    -- errors: none
+    -- locks: none
+    -- role: internal
+BEGIN
+    UPDATE {{ db.join_member }} AS jm
+    SET counted = state
+    WHERE jm.id = ANY (ids) AND jm.counted IS NULL;
+END;
+$$;
