@@ -92,7 +92,7 @@ def test_ibx_004_deduplication_routines_answer_their_columns(inbox: Box) -> None
 
 
 def test_contract_outbox_enqueue_takes_its_arguments_by_position(outbox: Box) -> None:
-    now = server_now(outbox.db)
+    now = server_now(outbox.db).replace(microsecond=0)  # Babelfish may lose fractions
     own = uuid4()
     values: dict[str, object] = {
         "topic": "topic",
@@ -120,7 +120,7 @@ def test_contract_inbox_enqueue_takes_its_arguments_by_position(inbox: Box) -> N
         hash_value: object = None  # FreeTDS hangs on a bound varbinary(max)
     else:
         hash_value = b"\x00\xff"
-    now = server_now(inbox.db)
+    now = server_now(inbox.db).replace(microsecond=0)  # Babelfish may lose fractions
     values: dict[str, object] = {
         "topic": "topic",
         "source": "source",

@@ -9,7 +9,6 @@ import contextlib
 import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from pysqlbox.deploy.names import Dialect, quote_identifier
@@ -131,9 +130,7 @@ def run_sql(connection: Any, dialect: Dialect, text: str, parameters: tuple[obje
     with contextlib.closing(connection.cursor()) as cursor:
         try:
             if dialect == "mssql":
-                # A bound time loses its fraction where EXEC cannot be described, so it goes as text.
-                values = [value.isoformat() if isinstance(value, datetime) else value for value in parameters]
-                cursor.execute(text.replace("%s", "?") if parameters else text, *values)
+                cursor.execute(text.replace("%s", "?") if parameters else text, *parameters)
             else:
                 cursor.execute(text, parameters or None)
             rows: list[Row] | None = None
