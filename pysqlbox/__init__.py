@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pysqlbox.box import Box, connect
 from pysqlbox.errors import (
     AccessDenied,
     DatabaseUnavailable,
@@ -12,17 +13,82 @@ from pysqlbox.errors import (
     PysqlboxError,
     SchemaMismatch,
 )
+from pysqlbox.idempotent import Busy, Idempotent
+from pysqlbox.inbox import Inbox
+from pysqlbox.joins import Joins
+from pysqlbox.ledger import Ledger
+from pysqlbox.messages import (
+    AlreadyProcessed,
+    Enqueued,
+    Extended,
+    InboxDeadLetter,
+    InboxEnqueued,
+    InboxMessage,
+    Join,
+    JoinResolution,
+    LedgerClaim,
+    LedgerEntry,
+    OutboxDeadLetter,
+    OutboxMessage,
+    StoredInboxMessage,
+    StoredOutboxMessage,
+    TopicStats,
+    WaitEnqueued,
+)
+from pysqlbox.outbox import Outbox
+from pysqlbox.retry import Retries
+from pysqlbox.serializer import JsonSerializer, Serializer
+from pysqlbox.store import OutboxStore
+from pysqlbox.typed import Undecodable, message
+from pysqlbox.worker import Ack, DeadLetter, NonRetryable, Release, Result, Retry, Worker
 
 __all__ = [
     "AccessDenied",
+    "Ack",
+    "AlreadyProcessed",
+    "Box",
+    "Busy",
     "DatabaseUnavailable",
+    "DeadLetter",
     "DriverMissing",
+    "Enqueued",
+    "Extended",
+    "Idempotent",
+    "Inbox",
+    "InboxDeadLetter",
+    "InboxEnqueued",
+    "InboxMessage",
     "InvalidArgument",
     "InvalidState",
+    "Join",
+    "JoinResolution",
+    "Joins",
+    "JsonSerializer",
+    "Ledger",
+    "LedgerClaim",
+    "LedgerEntry",
+    "NonRetryable",
     "NotFound",
+    "Outbox",
+    "OutboxDeadLetter",
+    "OutboxMessage",
+    "OutboxStore",
     "PysqlboxError",
+    "Release",
+    "Result",
+    "Retries",
+    "Retry",
     "SchemaMismatch",
+    "Serializer",
+    "StoredInboxMessage",
+    "StoredOutboxMessage",
+    "TopicStats",
+    "Undecodable",
+    "WaitEnqueued",
+    "Worker",
     "__version__",
+    "connect",
+    "message",
 ]
 
 __version__ = "0.1.0"

@@ -9,19 +9,53 @@ from pysqlbox.deploy.names import Dialect
 from pysqlbox.drivers.url import Target, parse_url
 from pysqlbox.errors import PysqlboxError
 
-__all__ = ["Driver", "Row", "Target", "connect", "driver_for", "parse_url"]
+__all__ = ["Driver", "Row", "Target", "Values", "connect", "driver_for", "parse_url"]
 
 Row = dict[str, object]
+Values = tuple[Any, ...]
 
 
 class Driver(Protocol):
     """What both driver modules offer."""
 
-    def connect(self, target: Target, *, autocommit: bool = False, connect_timeout: int = 10) -> Any:
+    def connect(
+        self, target: Target, *, autocommit: bool = False, connect_timeout: int = 10, reused: bool = False
+    ) -> Any:
         """Open a connection, or raise DatabaseUnavailable, AccessDenied or DriverMissing."""
 
     def call(self, connection: Any, schema: str, routine: str, arguments: Mapping[str, object]) -> list[Row]:
         """Run one routine with named arguments; never commits or rolls back."""
+
+    def fetch(
+        self, connection: Any, schema: str, routine: str, arguments: Mapping[str, object]
+    ) -> list[Values]:
+        """The same, with each row as a tuple in the order of the routine's columns."""
+
+    async def fetch_async(
+        self, connection: Any, schema: str, routine: str, arguments: Mapping[str, object]
+    ) -> list[Values]:
+        """The same on an asynchronous connection."""
+
+    def is_connection(self, value: object) -> bool:
+        """Whether a value is a connection that call and fetch take."""
+
+    def is_async_connection(self, value: object) -> bool:
+        """Whether a value is a connection that fetch_async takes."""
+
+    def is_conflict(self, error: BaseException | None) -> bool:
+        """Whether an exception says that the server undid the transaction for the sake of another one."""
+
+    def is_lost(self, connection: Any, error: BaseException | None) -> bool:
+        """Whether a connection cannot be used any more."""
+
+    def is_alive(self, connection: Any, idle_seconds: float) -> bool:
+        """Whether an idle connection still works, asking the server only where needed."""
+
+    def reset(self, connection: Any) -> bool:
+        """Bring a connection back to autocommit without a transaction; false if it is of no more use."""
+
+    def has_routine(self, connection: Any, schema: str, routine: str) -> bool:
+        """Whether a schema has a routine of this name."""
 
     def database_error(self) -> type[Exception]:
         """The base class of the driver's exceptions."""

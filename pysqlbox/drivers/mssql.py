@@ -31,6 +31,9 @@ _OURS = {51001: InvalidArgument, 51002: NotFound, 51003: InvalidState}
 _MISSING = {208, 2812}
 _DENIED = {229, 230, 262, 297, 300, 2760, 15247, 4060, 18456, 18452, 916}
 _TRANSIENT = {1205, 50001, 1222, 3960, 10928, 10929, 40197, 40501, 40613, 49918}
+_CONFLICTS = {1205, 50001, 1222, 3960}
+_BROKEN = {20002, 20003, 20004, 20006, 20017, 20047, 40197, 40613}  # 20xxx: FreeTDS's own; 40xxx: Azure's
+_TRUSTED_SECONDS = 5.0
 _MALFORMED = {220, 245, 2628, 8114, 8115, 8152, 8169, 13609, 9803}
 _NATIVE = re.compile(r"\((-?\d+)\)")
 _SHORT_TEXT = 2000  # in UTF-16 at most 4000 units, which every driver binds whole
@@ -47,7 +50,13 @@ def _pyodbc() -> Any:
     return pyodbc
 
 
-def connect(target: Target, *, autocommit: bool = False, connect_timeout: int = 10) -> Any:
+def connect(
+    target: Target,
+    *,
+    autocommit: bool = False,
+    connect_timeout: int = 10,
+    reused: bool = False,  # noqa: ARG001  # the other driver needs it
+) -> Any:
     """Open a connection that answers uniqueidentifier as uuid.UUID."""
     pyodbc = _pyodbc()
     try:
@@ -69,7 +78,21 @@ def _is_freetds(connection: Any) -> bool:
 def call(
     connection: Any, schema: str, routine: str, arguments: Mapping[str, object]
 ) -> list[dict[str, object]]:
-    """Run one procedure with named arguments; never commits or rolls back."""
+    """Run one procedure with named arguments and answer its rows by column; never commits or rolls back."""
+    names, rows = _run(connection, schema, routine, arguments)
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+def fetch(
+    connection: Any, schema: str, routine: str, arguments: Mapping[str, object]
+) -> list[tuple[Any, ...]]:
+    """Run one procedure with named arguments and answer its rows; never commits or rolls back."""
+    return _run(connection, schema, routine, arguments)[1]
+
+
+def _run(
+    connection: Any, schema: str, routine: str, arguments: Mapping[str, object]
+) -> tuple[list[str], list[tuple[Any, ...]]]:
     pyodbc = _pyodbc()
     named: list[str] = []
     values: list[object] = []
@@ -103,6 +126,82 @@ def call(
             connection.remove_output_converter(pyodbc.SQL_GUID)
         else:
             connection.add_output_converter(pyodbc.SQL_GUID, converter)
+
+
+async def fetch_async(*_: object) -> list[tuple[Any, ...]]:
+    """There is no asynchronous pyodbc."""
+    raise InvalidArgument("connection: SQL Server has no asynchronous connection here")
+
+
+def is_connection(value: object) -> bool:
+    """Whether a value is a connection that fetch takes."""
+    return isinstance(value, _pyodbc().Connection)
+
+
+def is_async_connection(value: object) -> bool:  # noqa: ARG001  # the other driver has them
+    """Whether a value is a connection that fetch_async takes: none is."""
+    return False
+
+
+def is_conflict(error: BaseException | None) -> bool:
+    """Whether an exception says that the server undid the transaction for the sake of another one."""
+    return bool(_numbers(error) & _CONFLICTS) or (
+        isinstance(error, _pyodbc().Error) and bool(error.args) and error.args[0] == "40001"
+    )
+
+
+def is_lost(connection: Any, error: BaseException | None) -> bool:
+    """Whether a connection cannot be used any more."""
+    if connection.closed:
+        return True
+    if not isinstance(error, _pyodbc().Error):
+        return False
+    state = str(error.args[0]) if error.args else ""
+    return state.startswith("08") or bool(_numbers(error) & _BROKEN) or _is_cut_freetds(error)
+
+
+def _is_cut_freetds(error: BaseException) -> bool:
+    """Whether FreeTDS lost the connection in the midst of a call; from the next call on it says 08S01."""
+    return error.args[:1] == ("HY000",) and "[FreeTDS]" in str(error.args[-1]) and _numbers(error) == {0}
+
+
+def is_alive(connection: Any, idle_seconds: float) -> bool:
+    """Whether an idle connection still works; after a while the server is asked."""
+    if connection.closed:
+        return False
+    if idle_seconds < _TRUSTED_SECONDS:
+        return True
+    try:
+        query(connection, "SELECT 1 AS alive")
+    except _pyodbc().Error:
+        return False
+    return True
+
+
+def reset(connection: Any) -> bool:
+    """Bring a connection back to how connect left it; false if it is of no more use."""
+    try:
+        if not connection.autocommit:
+            connection.rollback()
+            connection.autocommit = True
+    except _pyodbc().Error:
+        return False
+    return not connection.closed
+
+
+def has_routine(connection: Any, schema: str, routine: str) -> bool:
+    """Whether a schema has a routine of this name that the caller may run."""
+    name = f"{quote_identifier('mssql', schema)}.{quote_identifier('mssql', routine)}"
+    try:
+        return query(connection, "SELECT OBJECT_ID(?, 'P') AS id", name)[0][0] is not None
+    except _pyodbc().Error as error:
+        raise map_error(error) from error
+
+
+def _numbers(error: BaseException | None) -> set[int]:
+    if not isinstance(error, _pyodbc().Error) or len(error.args) < 2:
+        return set()
+    return {int(number) for number in _NATIVE.findall(str(error.args[1]))}
 
 
 def query(connection: Any, text: str, *values: object) -> list[Any]:
@@ -156,6 +255,8 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
         return AccessDenied(f"{where}{message}")
     if numbers & _MISSING and target is None:
         return SchemaMismatch(f"{message}; run pysqlbox migrate")
+    if _is_cut_freetds(error):
+        return DatabaseUnavailable(f"{where}the connection was lost")
     if numbers & _TRANSIENT or state.startswith("08") or state in ("HYT00", "HYT01", "40001"):
         return DatabaseUnavailable(f"{where}{message}")
     if target is None and (numbers & _MALFORMED or state.startswith("22")):
@@ -200,15 +301,16 @@ def _default_driver() -> str:
     raise DriverMissing("no ODBC driver for SQL Server is installed: msodbcsql18 or tdsodbc")
 
 
-def _read_rows(cursor: Any) -> list[dict[str, object]]:
-    """The first result set; the rest is read too, since an error may wait behind it."""
-    rows: list[dict[str, object]] | None = None
+def _read_rows(cursor: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Columns and rows of the first result set; the rest is read too, since an error may wait behind it."""
+    names: list[str] | None = None
+    rows: list[tuple[Any, ...]] = []
     while True:
-        if cursor.description is not None and rows is None:
+        if cursor.description is not None and names is None:
             names = [column[0] for column in cursor.description]
-            rows = [dict(zip(names, map(from_database, row), strict=True)) for row in cursor.fetchall()]
+            rows = [tuple(map(from_database, row)) for row in cursor.fetchall()]
         if not cursor.nextset():
-            return rows or []
+            return names or [], rows
 
 
 def _read_guid(raw: bytes | str | None) -> uuid.UUID | None:
@@ -228,7 +330,7 @@ def _adapt(name: str, value: object) -> object:
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
             raise InvalidArgument(f"{name}: must fit bigint")
-        return value
+        return int(value)
     if isinstance(value, float):
         return Decimal(str(value))
     if isinstance(value, Decimal):
@@ -238,5 +340,5 @@ def _adapt(name: str, value: object) -> object:
     if isinstance(value, uuid.UUID):
         return str(value)
     if isinstance(value, str):
-        return str(value)
+        return str.__str__(value)
     raise InvalidArgument(f"{name}: values of type {type(value).__name__} are not supported")

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
+import select
 import uuid
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any, cast
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import dict_row
-from psycopg.types.numeric import Int8
-from psycopg.types.string import TextLoader
+from psycopg.abc import AdaptContext, Buffer
+from psycopg.adapt import AdaptersMap, Loader
+from psycopg.pq import Format, TransactionStatus
+from psycopg.rows import tuple_row
+from psycopg.types.bool import BoolLoader
+from psycopg.types.datetime import TimestamptzLoader
+from psycopg.types.numeric import IntLoader, NumericLoader
+from psycopg.types.string import ByteaLoader, BytesDumper, StrDumperUnknown, TextLoader
+from psycopg.types.uuid import UUIDLoader
 
 from pysqlbox.drivers.url import Target
-from pysqlbox.drivers.values import from_database, is_list, is_records, to_json, to_utc
+from pysqlbox.drivers.values import is_list, is_records, to_json, to_utc
 from pysqlbox.errors import (
     AccessDenied,
     DatabaseUnavailable,
@@ -30,16 +39,89 @@ Connection = psycopg.Connection[Any]
 
 _OURS = {"PB001": InvalidArgument, "PB002": NotFound, "PB003": InvalidState}
 _MISSING = {"3F000", "42883", "42P01", "42703", "42704"}
+_CONFLICTS = {"40001", "40P01", "55P03"}
+#: The answers of a pooler that does not carry prepared statements along, and after routines have changed.
+_NOT_PREPARED = {"26000", "42P05", "0A000"}
 _TRANSIENT = {"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "57P05", "53300", "57014", "25P03"}
 
 
-def connect(target: Target, *, autocommit: bool = False, connect_timeout: int = 10) -> Connection:
-    """Open a connection that is also safe behind a transaction-mode pooler (no prepared statements)."""
+def _fast(name: str, loader: type[Loader]) -> type[Loader]:
+    """The compiled version of a loader, if psycopg has one."""
+    adapters = AdaptersMap(psycopg.adapters)
+    adapters.register_loader(name, loader)
+    return cast(type[Loader], adapters.get_loader(adapters.types[name].oid, Format.TEXT) or loader)
+
+
+_TIME_LOADER = _fast("timestamptz", TimestamptzLoader)
+
+
+class _UtcLoader(Loader):
+    """Times in UTC, whatever time zone the session has."""
+
+    def __init__(self, oid: int, context: AdaptContext | None = None) -> None:
+        super().__init__(oid, context)
+        self._load = _TIME_LOADER(oid, context).load
+
+    def load(self, data: Buffer) -> datetime:
+        """The time, aware."""
+        value: datetime = self._load(data)
+        return value.astimezone(UTC)
+
+
+def _adapters() -> AdaptersMap:
+    """How psycopg reads what routines answer, whatever a program has registered for itself."""
+    adapters = AdaptersMap(psycopg.adapters)
+    loaders: dict[str, type[Loader]] = {
+        "bool": BoolLoader,
+        "bytea": ByteaLoader,
+        "int2": IntLoader,
+        "int4": IntLoader,
+        "int8": IntLoader,
+        "jsonb": TextLoader,
+        "numeric": NumericLoader,
+        "text": TextLoader,
+        "timestamptz": _UtcLoader,
+        "uuid": UUIDLoader,
+    }
+    for name, loader in loaders.items():
+        adapters.register_loader(name, loader)
+    adapters.register_dumper(str, StrDumperUnknown)
+    adapters.register_dumper(bytes, BytesDumper)
+    return adapters
+
+
+_ADAPTERS = _adapters()
+
+
+class _Cursor(psycopg.Cursor[tuple[Any, ...]]):
+    """A cursor with adapters of its own: those of the connection may be the caller's."""
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        return _ADAPTERS
+
+
+class _AsyncCursor(psycopg.AsyncCursor[tuple[Any, ...]]):
+    """The same for an asynchronous connection."""
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        return _ADAPTERS
+
+
+class _Reused(psycopg.Connection[tuple[Any, ...]]):
+    """A connection of our own; on a caller's nothing is ever prepared."""
+
+
+def connect(
+    target: Target, *, autocommit: bool = False, connect_timeout: int = 10, reused: bool = False
+) -> Connection:
+    """Open a connection; one that is to be ``reused`` for call after call prepares those that come again."""
     try:
-        return psycopg.connect(
+        return (_Reused if reused else psycopg.Connection[Any]).connect(
             target.dsn,
             autocommit=autocommit,
-            prepare_threshold=None,
+            prepare_threshold=2 if reused else None,
             connect_timeout=connect_timeout,
             application_name="pysqlbox",
         )
@@ -50,19 +132,143 @@ def connect(target: Target, *, autocommit: bool = False, connect_timeout: int = 
 def call(
     connection: Connection, schema: str, routine: str, arguments: Mapping[str, object]
 ) -> list[dict[str, object]]:
-    """Run one routine with named arguments; never commits or rolls back."""
-    named = sql.SQL(", ").join(
-        sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder()) for name in arguments
-    )
-    query = sql.SQL("SELECT * FROM {}({})").format(sql.Identifier(schema, routine), named)
+    """Run one routine with named arguments and answer its rows by column; never commits or rolls back."""
+    with _run(connection, schema, routine, arguments) as cursor:
+        names = [column.name for column in cursor.description or ()]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
+
+
+def fetch(
+    connection: Connection, schema: str, routine: str, arguments: Mapping[str, object]
+) -> list[tuple[Any, ...]]:
+    """Run one routine with named arguments and answer its rows; never commits or rolls back."""
+    with _run(connection, schema, routine, arguments) as cursor:
+        return cursor.fetchall()
+
+
+@contextlib.contextmanager
+def _run(
+    connection: Connection, schema: str, routine: str, arguments: Mapping[str, object]
+) -> Iterator[_Cursor]:
+    text = _query(schema, routine, tuple(arguments))
     values = [_adapt(name, value) for name, value in arguments.items()]
     try:
-        with connection.cursor(row_factory=dict_row) as cursor:
-            cursor.adapters.register_loader("jsonb", TextLoader)
-            cursor.adapters.register_loader("json", TextLoader)
-            cursor.execute(query, values)
-            return [{key: from_database(value) for key, value in row.items()} for row in cursor]
+        with _Cursor(connection, row_factory=tuple_row) as cursor:
+            if type(connection) is _Reused and connection.autocommit:
+                _execute_prepared(connection, cursor, text, values)
+            else:
+                cursor.execute(text, values, prepare=False)
+            yield cursor
     except (psycopg.Error, psycopg.Warning) as error:
+        raise map_error(error) from error
+
+
+def _execute_prepared(connection: Connection, cursor: _Cursor, text: bytes, values: list[object]) -> None:
+    """Outside of a transaction, so that a statement refused as not prepared can be sent again as it is."""
+    try:
+        cursor.execute(text, values)
+    except psycopg.Error as error:
+        if error.sqlstate not in _NOT_PREPARED or connection.prepare_threshold is None:
+            raise
+        connection.prepare_threshold = None
+        cursor.execute(text, values, prepare=False)
+
+
+async def fetch_async(
+    connection: psycopg.AsyncConnection[Any], schema: str, routine: str, arguments: Mapping[str, object]
+) -> list[tuple[Any, ...]]:
+    """Run one routine on an asynchronous connection; never commits or rolls back."""
+    text = _query(schema, routine, tuple(arguments))
+    values = [_adapt(name, value) for name, value in arguments.items()]
+    try:
+        async with _AsyncCursor(connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(text, values, prepare=False)
+            return await cursor.fetchall()
+    except (psycopg.Error, psycopg.Warning) as error:
+        raise map_error(error) from error
+
+
+@cache
+def _query(schema: str, routine: str, names: tuple[str, ...]) -> bytes:
+    """The text of a call; psycopg keeps what it makes of it too."""
+    named = sql.SQL(", ").join(
+        sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder()) for name in names
+    )
+    return sql.SQL("SELECT * FROM {}({})").format(sql.Identifier(schema, routine), named).as_bytes(None)
+
+
+def is_connection(value: object) -> bool:
+    """Whether a value is a connection that fetch takes."""
+    return isinstance(value, psycopg.Connection)
+
+
+def is_async_connection(value: object) -> bool:
+    """Whether a value is a connection that fetch_async takes."""
+    return isinstance(value, psycopg.AsyncConnection)
+
+
+def is_conflict(error: BaseException | None) -> bool:
+    """Whether an exception says that the server undid the transaction for the sake of another one."""
+    return isinstance(error, psycopg.Error) and error.sqlstate in _CONFLICTS
+
+
+def is_lost(connection: Connection, error: BaseException | None) -> bool:
+    """Whether a connection cannot be used any more."""
+    if connection.closed:
+        return True
+    return isinstance(error, psycopg.Error) and (error.sqlstate or "").startswith(
+        ("08", "57P", "25P03", "25P04")
+    )
+
+
+def is_alive(connection: Connection, idle_seconds: float) -> bool:  # noqa: ARG001  # the other driver needs it
+    """Whether an idle connection still works, asking the server only if it has said something."""
+    if connection.closed:
+        return False
+    if not _has_input(connection.pgconn.socket):
+        return True
+    try:  # the server said something: goodbye, most often
+        with _Cursor(connection, row_factory=tuple_row) as cursor:
+            cursor.execute("SELECT 1", prepare=False)
+    except psycopg.Error:
+        return False
+    return True
+
+
+def _has_input(descriptor: int) -> bool:
+    if hasattr(select, "poll"):  # takes any descriptor, where select stops at 1023
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(0))
+    return bool(select.select([descriptor], [], [], 0)[0])
+
+
+def reset(connection: Connection) -> bool:
+    """Bring a connection back to how connect left it; false if it is of no more use."""
+    if connection.closed:
+        return False
+    try:
+        if connection.pgconn.transaction_status != TransactionStatus.IDLE:
+            connection.rollback()
+        if not connection.autocommit:
+            connection.autocommit = True
+    except psycopg.Error:
+        return False
+    return not connection.closed
+
+
+def has_routine(connection: Connection, schema: str, routine: str) -> bool:
+    """Whether a schema has a routine of this name."""
+    text = (
+        "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc AS p"
+        " INNER JOIN pg_catalog.pg_namespace AS s ON s.oid = p.pronamespace"
+        " WHERE s.nspname = %s AND p.proname = %s)"
+    )
+    try:
+        with _Cursor(connection, row_factory=tuple_row) as cursor:
+            row = cursor.execute(text, (schema, routine), prepare=False).fetchone()
+            return row is not None and bool(row[0])
+    except psycopg.Error as error:
         raise map_error(error) from error
 
 
@@ -112,29 +318,39 @@ def _one_line(message: str) -> str:
 
 
 def _adapt(name: str, value: object) -> object:
-    """Numbers go untyped, so that the routine's own parameter types decide; sets go as bigint[] or jsonb."""
-    if isinstance(value, bool) or value is None:
+    """Everything but sets goes untyped, so that the routine's own parameter types decide."""
+    kind = type(value)
+    if kind is str or value is None:
         return value
-    if isinstance(value, int | float | Decimal):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__repr__(value)
+    if isinstance(value, float | Decimal | uuid.UUID):
         return str(value)
     if isinstance(value, datetime):
-        return to_utc(name, value)
-    if isinstance(value, bytearray | memoryview):
+        return to_utc(name, value).isoformat()
+    if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)
     if is_records(name, value):
         return to_json(name, value)
     if is_list(value):
-        return [_adapt_item(name, item) for item in cast(Sequence[object], value)]
-    if isinstance(value, str | bytes | uuid.UUID):
-        return str(value) if isinstance(value, str) else value
-    raise InvalidArgument(f"{name}: values of type {type(value).__name__} are not supported")
+        return _adapt_list(name, cast(Sequence[object], value))
+    raise InvalidArgument(f"{name}: values of type {kind.__name__} are not supported")
+
+
+def _adapt_list(name: str, items: Sequence[object]) -> object:
+    """Numbers as the text of an array, which is quickest; text as an array of text."""
+    if items and all(type(item) is int for item in items):
+        return "{" + ",".join(map(str, items)) + "}"
+    return [_adapt_item(name, item) for item in items]
 
 
 def _adapt_item(name: str, item: object) -> object:
     if isinstance(item, int) and not isinstance(item, bool):
-        if not -(2**63) <= item < 2**63:
-            raise InvalidArgument(f"{name}: must hold numbers that fit bigint")
-        return Int8(item)
+        return int.__repr__(item)
     if item is None or isinstance(item, str):
-        return item
+        return item if item is None else str.__str__(item)
     raise InvalidArgument(f"{name}: must be a list of int or of str")

@@ -17,10 +17,33 @@ from pysqlbox.drivers.embedded import EmbeddedServer, default_data_directory
 ROOT = Path(__file__).parents[2]
 
 
+NAMES = """
+    AccessDenied Ack AlreadyProcessed Box Busy DatabaseUnavailable DeadLetter DriverMissing Enqueued Extended Inbox
+    InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState Join JoinResolution Joins
+    JsonSerializer Ledger LedgerClaim LedgerEntry NonRetryable NotFound Outbox OutboxDeadLetter OutboxMessage
+    OutboxStore PysqlboxError Release Result Retries Retry SchemaMismatch Serializer StoredInboxMessage Idempotent
+    StoredOutboxMessage TopicStats Undecodable WaitEnqueued Worker __version__ connect message
+    """
+"""What the package exports; a name that is gone or new is a change of what callers rely on."""
+
+
 def test_names() -> None:
-    """What the package exports is there."""
+    """What the package exports is there, and no more."""
+    assert sorted(pysqlbox.__all__) == sorted(NAMES.split())
+    assert pysqlbox.__all__ == sorted(pysqlbox.__all__)
     for name in pysqlbox.__all__:
         assert hasattr(pysqlbox, name)
+
+
+def test_importing_the_package_is_light() -> None:
+    """Rendering, deploying and the drivers are imported when they are needed."""
+    code = (
+        "import sys, pysqlbox;"
+        " heavy = {'jinja2', 'yoyo', 'click', 'psycopg', 'pyodbc', 'sqlalchemy', 'django', 'pydantic'};"
+        " sys.exit(', '.join(heavy & set(sys.modules)) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.stderr == ""
 
 
 def test_error_tree() -> None:

@@ -1,0 +1,333 @@
+"""Once per key: the idempotency ledger around the handlers of a message broker's consumers.
+
+A broker delivers at least once. A consumer therefore asks the ledger before it handles a message ::
+
+    once = Idempotent(box, bus="rabbitmq", group="billing")
+
+    @once("order.created", message_id=lambda delivery: delivery.headers["id"])
+    def handle(delivery): ...
+
+    with once.attempt(once.key("order.created", delivery.id)) as mine:
+        if mine:
+            ...
+
+Two styles. With a *lease*, the default, whoever takes a key has that long: a consumer that crashes loses it,
+a handler that raises gives it back, and meanwhile others are told Busy, so that the broker delivers again
+later. *Mark before handle* (``lease=None``) takes a key for good before the handler runs: a message is
+handled at most once, and one whose handler failed not again unless ``release_on_error`` is set.
+
+With ``connection=`` everything happens in the caller's transaction: the mark commits with the handler's own
+work, and a rollback takes both back. A second consumer of the key then waits until the first one's
+transaction ends. When the handler raises, nothing is written through that connection any more: roll it back.
+
+A consumer that only asks and marks (IsProcessed, MarkProcessed) has :meth:`Idempotent.is_processed` and
+:meth:`Idempotent.mark_processed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import inspect
+import logging
+import os
+import socket
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from uuid import UUID
+
+from pysqlbox.errors import InvalidArgument, PysqlboxError
+from pysqlbox.messages import LedgerClaim
+
+if TYPE_CHECKING:
+    from pysqlbox.box import Box
+    from pysqlbox.ledger import Ledger
+
+__all__ = ["Attempt", "Busy", "Idempotent", "ledger_key"]
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+OnBusy = Literal["raise", "skip"]
+
+KEY_LENGTH = 512
+_logger = logging.getLogger("pysqlbox.idempotent")
+
+
+class Busy(PysqlboxError):
+    """Somebody else is handling the message; try again later, at the latest when the lease ends."""
+
+    def __init__(self, key: str, expires_at: datetime | None) -> None:
+        until = f" until {expires_at:%Y-%m-%d %H:%M:%S} UTC" if expires_at is not None else ""
+        super().__init__(f"key {key!r}: somebody else holds it{until}")
+        self.key = key
+        self.expires_at = expires_at
+
+
+def ledger_key(bus: str, group: str, alias: str, message_id: object) -> str:
+    """``bus:group:alias:id``, with the pieces escaped so that different pieces never make the same key.
+
+    A key that would be too long for the ledger ends in a hash of itself.
+    """
+    pieces = {"bus": bus, "group": group, "alias": alias, "message_id": message_id}
+    key = ":".join(_escape(name, piece) for name, piece in pieces.items())
+    if _length(key) <= KEY_LENGTH:
+        return key
+    digest = "%#" + hashlib.sha256(key.encode()).hexdigest()  # "%#" comes from no escaping
+    head = key[: KEY_LENGTH - len(digest)]
+    while _length(head) > KEY_LENGTH - len(digest):
+        head = head[:-1]
+    return head + digest
+
+
+def _escape(name: str, piece: object) -> str:
+    if isinstance(piece, UUID) or (isinstance(piece, int) and not isinstance(piece, bool)):
+        piece = str(piece)
+    if not isinstance(piece, str) or not piece:
+        raise InvalidArgument(f"{name}: must be text that is not empty")
+    return "".join(_escaped(character) for character in piece)
+
+
+def _escaped(character: str) -> str:
+    """Colons part the pieces; no database takes a zero byte or half a character."""
+    if character in "%:\x00" or "\ud800" <= character <= "\udfff":
+        return f"%{ord(character):04X}"
+    return character
+
+
+def _length(key: str) -> int:
+    """As the database counts that counts most: in UTF-16."""
+    return len(key.encode("utf-16-le")) // 2
+
+
+class Attempt:
+    """One try to handle a key, for ``with`` and ``async with``; true if the key is this caller's."""
+
+    def __init__(
+        self, rules: Idempotent, key: str, *, handler: str | None = None, connection: Any = None
+    ) -> None:
+        self.key = key
+        self.status: str | None = None
+        """Acquired, Processed or Busy; None before it began."""
+        self.lost = False
+        """Whether the lease ran out and somebody else took the key before the handler had ended."""
+        self._rules = rules
+        self._handler = handler
+        self._connection = connection
+        self._lease_id: UUID | None = None
+
+    def __bool__(self) -> bool:
+        return self._lease_id is not None
+
+    def __enter__(self) -> Self:
+        self._take(self._begin())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(error)
+
+    async def __aenter__(self) -> Self:
+        if self._is_async:
+            rows = await self._call_async("ledger_try_begin", self._arguments())
+            self._take(LedgerClaim(*rows[0]))
+            return self
+        begun = asyncio.ensure_future(asyncio.to_thread(self._begin))
+        try:
+            claim = await asyncio.shield(begun)
+        except asyncio.CancelledError as error:
+            self._lease_id = (await begun).lease_id
+            await asyncio.to_thread(self._end, error)
+            raise
+        self._take(claim)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._is_async:
+            await asyncio.to_thread(self._end, error)
+        elif error is None and self._lease_id is not None:
+            arguments = {"key": self.key, "lease_id": self._lease_id}
+            self._note_marked((await self._call_async("ledger_mark_processed", arguments))[0][0])
+
+    @property
+    def _is_async(self) -> bool:
+        """Whether the caller's connection is one for asyncio: psycopg's or SQLAlchemy's."""
+        return inspect.iscoroutinefunction(getattr(type(self._connection), "commit", None))
+
+    async def _call_async(self, routine: str, arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
+        box = self._rules.ledger.box
+        return await box.call_async(routine, arguments, connection=self._connection)
+
+    def _arguments(self) -> dict[str, Any]:
+        arguments = {
+            "key": self.key,
+            "owner": self._rules.owner,
+            "lease_seconds": self._rules.lease_seconds,
+            "handler": None if self._handler is None else self._handler[-255:],
+        }
+        return {name: value for name, value in arguments.items() if value is not None}
+
+    def _begin(self) -> LedgerClaim:
+        return self._rules.ledger.try_begin(**self._arguments(), connection=self._connection)
+
+    def _take(self, claim: LedgerClaim) -> None:
+        self.status, self._lease_id = claim.status, claim.lease_id
+        if self.status != "Acquired":
+            _logger.info("key %r is %s, skipping it", self.key, self.status)
+        if self.status == "Busy" and self._rules.on_busy == "raise":
+            raise Busy(self.key, claim.expires_at)
+
+    def _note_marked(self, affected: int) -> None:
+        self.lost = not affected
+        if self.lost:
+            _logger.warning("key %r: somebody else took it before its handler had ended", self.key)
+
+    def _end(self, error: BaseException | None) -> None:
+        if self._lease_id is None:
+            return
+        if error is None:
+            marked = self._rules.ledger.mark_processed(
+                self.key, lease_id=self._lease_id, connection=self._connection
+            )
+            self._note_marked(marked)
+            return
+        if self._connection is not None:
+            return
+        if not self._rules.release_on_error:
+            _logger.error("key %r: its handler raised %s, keeping the claim", self.key, type(error).__name__)
+            return
+        _logger.warning("key %r: its handler raised %s, releasing it", self.key, type(error).__name__)
+        try:
+            self._rules.ledger.release(self.key, self._lease_id)
+        except PysqlboxError as failure:  # the handler's own exception must not be lost
+            _logger.warning("key %r: not released: %s", self.key, failure)
+
+
+class Idempotent:
+    """How a consumer group uses the ledger; itself a decorator of handlers."""
+
+    def __init__(
+        self,
+        box: Box | Ledger,
+        *,
+        bus: str,
+        group: str,
+        lease: float | timedelta | None = 60,
+        release_on_error: bool | None = None,
+        on_busy: OnBusy | None = None,
+        retention: timedelta = timedelta(days=7),
+        owner: str | None = None,
+    ) -> None:
+        """``lease=None`` marks before it handles; then a failed handler keeps its claim and Busy is skipped.
+
+        With a lease a failed handler releases it and Busy raises, unless told otherwise.
+        """
+        if on_busy not in (None, "raise", "skip"):
+            raise InvalidArgument("on_busy: must be 'raise' or 'skip'")
+        if retention <= timedelta(0):
+            raise InvalidArgument("retention: must be above 0")
+        self.ledger = cast("Ledger", getattr(box, "ledger", box))
+        self.bus = bus
+        self.group = group
+        self.lease_seconds = _lease_seconds(lease)
+        self.release_on_error = lease is not None if release_on_error is None else release_on_error
+        self.on_busy = on_busy or ("skip" if lease is None else "raise")
+        self.retention = retention
+        self.owner = (owner or f"{socket.gethostname()}:{os.getpid()}")[:255]
+        ledger_key(bus, group, "alias", "id")
+
+    def key(self, alias: str, message_id: object) -> str:
+        """The key of a message: ``bus:group:alias:id``, escaped, and hashed where it is too long."""
+        return ledger_key(self.bus, self.group, alias, message_id)
+
+    def attempt(self, key: str, *, handler: str | None = None, connection: Any = None) -> Attempt:
+        """A context manager that takes the key, and marks it processed if its body ends well.
+
+        Ask the attempt whether the key is yours: the body also runs for one that is processed already.
+        """
+        return Attempt(self, key, handler=handler, connection=connection)
+
+    def __call__(
+        self,
+        alias: str,
+        *,
+        message_id: str | Callable[..., object] = "message_id",
+        connection: str | Callable[..., Any] | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """Decorate a handler, sync or async, so that it runs once per message; a duplicate answers None.
+
+        ``message_id`` names an attribute of the first argument, or computes the id from the arguments.
+        ``connection`` names the parameter that brings the caller's open connection, or finds it likewise.
+        """
+
+        def decorate(function: Handler) -> Handler:
+            signature = inspect.signature(function)
+            name = getattr(function, "__qualname__", type(function).__qualname__)
+            if isinstance(connection, str) and connection not in signature.parameters:
+                raise InvalidArgument(f"connection: {name} has no parameter {connection!r}")
+
+            def attempt(arguments: tuple[Any, ...], named: dict[str, Any]) -> Attempt:
+                identity = _identity(message_id, arguments, named)
+                given = connection
+                if isinstance(given, str):
+                    given = signature.bind(*arguments, **named).arguments.get(given)
+                elif given is not None:
+                    given = given(*arguments, **named)
+                return self.attempt(self.key(alias, identity), handler=name, connection=given)
+
+            @functools.wraps(function)
+            def call(*arguments: Any, **named: Any) -> Any:
+                with attempt(arguments, named) as mine:
+                    return function(*arguments, **named) if mine else None
+
+            @functools.wraps(function)
+            async def call_async(*arguments: Any, **named: Any) -> Any:
+                async with attempt(arguments, named) as mine:
+                    return await function(*arguments, **named) if mine else None
+
+            return cast(Handler, call_async if inspect.iscoroutinefunction(function) else call)
+
+        return decorate
+
+    def is_processed(self, key: str, *, connection: Any = None) -> bool:
+        """Whether a key was handled; one that somebody is handling now was not yet."""
+        return bool(self.ledger.get(key, connection=connection).status == "Processed")
+
+    def mark_processed(self, key: str, *, connection: Any = None) -> bool:
+        """Mark a key, whoever may hold it; false if it was marked already."""
+        return bool(self.ledger.mark_processed(key, connection=connection))
+
+    def cleanup(self, *, batch_size: int = 1000) -> int:
+        """Remove the keys older than the retention, in short transactions; claims that hold stay."""
+        total = 0
+        while True:
+            removed = int(self.ledger.cleanup(self.retention.total_seconds(), batch_size=batch_size))
+            total += removed
+            if removed < batch_size:
+                return total
+
+
+def _lease_seconds(lease: float | timedelta | None) -> int | None:
+    seconds = lease.total_seconds() if isinstance(lease, timedelta) else lease
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not 1 <= seconds <= 86400 or seconds != int(seconds):
+        raise InvalidArgument("lease: must be whole seconds from 1 to 86400, or None")
+    return int(seconds)
+
+
+def _identity(
+    message_id: str | Callable[..., object], arguments: tuple[Any, ...], named: dict[str, Any]
+) -> object:
+    """The id of the message that a handler is called with."""
+    if callable(message_id):
+        return message_id(*arguments, **named)
+    first = arguments[0] if arguments else next(iter(named.values()), None)
+    try:
+        return getattr(first, message_id)
+    except AttributeError as error:
+        raise InvalidArgument(f"message_id: {type(first).__qualname__} has no {message_id!r}") from error

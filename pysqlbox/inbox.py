@@ -1,0 +1,218 @@
+"""The inbox: messages from elsewhere, taken in once per source and message id."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, ClassVar
+
+from pysqlbox.arguments import aware, given, integer, payload_text
+from pysqlbox.arguments import headers as header_dict
+from pysqlbox.drivers import Values
+from pysqlbox.errors import InvalidArgument
+from pysqlbox.messages import (
+    AlreadyProcessed,
+    InboxDeadLetter,
+    InboxEnqueued,
+    InboxMessage,
+    StoredInboxMessage,
+)
+from pysqlbox.queue import TypedQueue
+from pysqlbox.records import Records
+from pysqlbox.typed.publishing import Receiving
+
+__all__ = ["Inbox"]
+
+_RECORDS = Records(
+    required=("topic", "source", "message_id", "payload"),
+    optional=(
+        "hash",
+        "due_at",
+        "group_id",
+        "priority",
+        "collapse_key",
+        "expires_at",
+        "headers",
+        "received_at",
+    ),
+)
+
+
+class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, InboxDeadLetter], Receiving):
+    """An inbox of a deployment."""
+
+    kind: ClassVar = "inbox"
+    message_type = InboxMessage
+    stored_type = StoredInboxMessage
+    dead_type = InboxDeadLetter
+    claim_headers: ClassVar = 8
+    stored_headers: ClassVar = 9
+
+    def enqueue(
+        self,
+        topic: str,
+        source: str,
+        message_id: str,
+        payload: Any,
+        *,
+        hash: bytes | None = None,
+        due_at: datetime | None = None,
+        group_id: str | None = None,
+        priority: int | None = None,
+        collapse_key: str | None = None,
+        expires_at: datetime | None = None,
+        headers: Mapping[str, object] | str | None = None,
+        received_at: datetime | None = None,
+        connection: Any = None,
+    ) -> InboxEnqueued:
+        """Take a message in, once per source and message id; a repeated one updates what is not done.
+
+        A payload that is not text goes through the box's serializer.
+        """
+        arguments = self._arguments(
+            topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,
+            headers, received_at,
+        )  # fmt: skip
+        row = self._call("enqueue", arguments, connection, repeat=True)[0]
+        return self._enqueued(topic, source, message_id, row)
+
+    async def enqueue_async(
+        self,
+        topic: str,
+        source: str,
+        message_id: str,
+        payload: Any,
+        *,
+        hash: bytes | None = None,
+        due_at: datetime | None = None,
+        group_id: str | None = None,
+        priority: int | None = None,
+        collapse_key: str | None = None,
+        expires_at: datetime | None = None,
+        headers: Mapping[str, object] | str | None = None,
+        received_at: datetime | None = None,
+        connection: Any = None,
+    ) -> InboxEnqueued:
+        """enqueue for asynchronous callers; without a connection it runs in a thread of its own."""
+        arguments = self._arguments(
+            topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,
+            headers, received_at,
+        )  # fmt: skip
+        if connection is None:
+            rows = await asyncio.to_thread(self._call, "enqueue", arguments, None, repeat=True)
+        else:
+            rows = await self.box.call_async(f"{self.name}_enqueue", arguments, connection=connection)
+        return self._enqueued(topic, source, message_id, rows[0])
+
+    def enqueue_many(
+        self, messages: Iterable[Mapping[str, object]], *, connection: Any = None
+    ) -> list[InboxEnqueued]:
+        """Take many messages in, or none if one is wrong; the records' keys are the arguments of enqueue."""
+        records = _RECORDS.read(messages, self.box.serializer)
+        rows = self._call("enqueue_many", {"messages": records}, connection, repeat=True)
+        return self._enqueued_many(rows)
+
+    async def enqueue_many_async(
+        self, messages: Iterable[Mapping[str, object]], *, connection: Any = None
+    ) -> list[InboxEnqueued]:
+        """enqueue_many for asynchronous callers; without a connection it runs in a thread of its own."""
+        records = _RECORDS.read(messages, self.box.serializer)
+        arguments = {"messages": records}
+        if connection is None:
+            rows = await asyncio.to_thread(self._call, "enqueue_many", arguments, None, repeat=True)
+        else:
+            rows = await self.box.call_async(f"{self.name}_enqueue_many", arguments, connection=connection)
+        return self._enqueued_many(rows)
+
+    def find(self, message_id: str, source: str, *, connection: Any = None) -> StoredInboxMessage | None:
+        """A message by its sender's id, with its status and bookkeeping; None if there is none."""
+        arguments: dict[str, object] = {"message_id": message_id, "source": source}
+        found = self._stored(self._call("find", arguments, connection, repeat=True))
+        return found[0] if found else None
+
+    def already_processed(
+        self, message_id: str, source: str, *, hash: bytes | None = None, connection: Any = None
+    ) -> AlreadyProcessed:
+        """Whether the message is done; on first sight it is noted as Seen. True in a condition if done."""
+        arguments = given({"message_id": message_id, "source": source}, {"hash": _bytes(hash)})
+        found = AlreadyProcessed(*self._call("already_processed", arguments, connection, repeat=True)[0])
+        self._log.debug(
+            "message %r from %r: already processed %s, hash mismatch %s [%s]",
+            message_id, source, found.already_processed, found.hash_mismatch, self.box.store,
+        )  # fmt: skip
+        return found
+
+    def mark_processing(self, message_id: str, source: str, *, connection: Any = None) -> int:
+        """Note that the caller handles a Seen message; 1 if it is Processing now."""
+        return self._mark("mark_processing", message_id, source, connection)
+
+    def mark_processed(self, message_id: str, source: str, *, connection: Any = None) -> int:
+        """Note that a message is done; 0 if it is unknown, done or dead."""
+        return self._mark("mark_processed", message_id, source, connection)
+
+    def mark_dead(self, message_id: str, source: str, *, connection: Any = None) -> int:
+        """Note that a message is given up; 0 if it is unknown, done or dead."""
+        return self._mark("mark_dead", message_id, source, connection)
+
+    def _mark(self, step: str, message_id: str, source: str, connection: Any) -> int:
+        return self._affected(step, {"message_id": message_id, "source": source}, connection)
+
+    def _arguments(
+        self,
+        topic: str,
+        source: str,
+        message_id: str,
+        payload: Any,
+        hash: bytes | None,
+        due_at: datetime | None,
+        group_id: str | None,
+        priority: int | None,
+        collapse_key: str | None,
+        expires_at: datetime | None,
+        headers: Mapping[str, object] | str | None,
+        received_at: datetime | None,
+    ) -> dict[str, object]:
+        required: dict[str, object] = {
+            "topic": topic,
+            "source": source,
+            "message_id": message_id,
+            "payload": payload_text("payload", payload, self.box.serializer),
+        }
+        optional = {
+            "hash": _bytes(hash),
+            "due_at": aware("due_at", due_at),
+            "group_id": group_id,
+            "priority": integer("priority", priority),
+            "collapse_key": collapse_key,
+            "expires_at": aware("expires_at", expires_at),
+            "headers": header_dict(headers),
+            "received_at": aware("received_at", received_at),
+        }
+        return given(required, optional)
+
+    def _enqueued(self, topic: str, source: str, message_id: str, row: Values) -> InboxEnqueued:
+        if self._log.isEnabledFor(logging.INFO):
+            self._log.info(
+                "enqueued %s: topic %r, source %r, message %r: %s [%s]",
+                row[0], topic, source, message_id, row[1], self.box.store,
+            )  # fmt: skip
+        if row[2]:
+            self._log.warning(
+                "message %r from %r came with another hash than before [%s]",
+                message_id,
+                source,
+                self.box.store,
+            )
+        return InboxEnqueued(*row)
+
+    def _enqueued_many(self, rows: list[Values]) -> list[InboxEnqueued]:
+        self._log.info("enqueued a batch of %s messages [%s]", len(rows), self.box.store)
+        return [InboxEnqueued(row[1], row[2], row[3], row[0]) for row in rows]
+
+
+def _bytes(value: bytes | None) -> bytes | None:
+    if value is not None and not isinstance(value, bytes | bytearray | memoryview):
+        raise InvalidArgument("hash: must be bytes")
+    return value

@@ -1,0 +1,130 @@
+"""Joins: messages that follow once all of several others are done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from pysqlbox.arguments import Delay, delay, given, integer, payload_text, uuid_of
+from pysqlbox.drivers import Values
+from pysqlbox.messages import Join, JoinResolution, WaitEnqueued
+
+if TYPE_CHECKING:
+    from pysqlbox.box import Box
+
+__all__ = ["Joins"]
+
+
+# Names for the annotations of a class that has a method called list.
+_Rows = list[Values]
+_Joins = list[Join]
+
+
+class Joins:
+    """The joins of a deployment, whose steps are messages of its default outbox."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+
+    def __repr__(self) -> str:
+        return f"<pysqlbox.Joins of {self.box.target} schema={self.box.schema!r}>"
+
+    def start(
+        self, tenant_id: str | int, expected_steps: int, *, metadata: Any = None, connection: Any = None
+    ) -> UUID:
+        """Begin a join of so many steps; answers its id. Metadata other than text is serialized."""
+        arguments = given(
+            {
+                "tenant_id": None if tenant_id is None else str(tenant_id),
+                "expected_steps": integer("expected_steps", expected_steps),
+            },
+            {"metadata": payload_text("metadata", metadata, self.box.serializer)},
+        )
+        found: UUID = self._call("start", arguments, connection)[0][0]
+        return found
+
+    def attach(self, join_id: UUID, message_id: UUID, *, connection: Any = None) -> bool:
+        """Make a message of the outbox a step of a join; false if it was one already."""
+        return self._step("attach", join_id, message_id, connection)
+
+    def report_completed(self, join_id: UUID, message_id: UUID, *, connection: Any = None) -> bool:
+        """Count a step as completed; false if it was counted already."""
+        return self._step("report_completed", join_id, message_id, connection)
+
+    def report_failed(self, join_id: UUID, message_id: UUID, *, connection: Any = None) -> bool:
+        """Count a step as failed; false if it was counted already."""
+        return self._step("report_failed", join_id, message_id, connection)
+
+    def wait(
+        self,
+        join_id: UUID,
+        *,
+        fail_if_any_step_failed: bool = True,
+        on_complete_topic: str | None = None,
+        on_complete_payload: Any = None,
+        on_fail_topic: str | None = None,
+        on_fail_payload: Any = None,
+        connection: Any = None,
+    ) -> WaitEnqueued:
+        """Say what is to be enqueued when all steps are counted; the last of them brings it about."""
+        serializer = self.box.serializer
+        arguments = given(
+            {"join_id": uuid_of("join_id", join_id), "fail_if_any_step_failed": fail_if_any_step_failed},
+            {
+                "on_complete_topic": on_complete_topic,
+                "on_complete_payload": payload_text("on_complete_payload", on_complete_payload, serializer),
+                "on_fail_topic": on_fail_topic,
+                "on_fail_payload": payload_text("on_fail_payload", on_fail_payload, serializer),
+            },
+        )
+        return WaitEnqueued(*self._call("wait", arguments, connection, repeat=True)[0])
+
+    def resolve(self, join_id: UUID, *, connection: Any = None) -> JoinResolution:
+        """Finish a join whose steps are all counted; what its ``join.wait`` message is handled by."""
+        return JoinResolution(
+            *self._call("resolve", {"join_id": uuid_of("join_id", join_id)}, connection, repeat=True)[0]
+        )
+
+    def get(self, join_id: UUID, *, connection: Any = None) -> Join:
+        """A join and its counters; NotFound if there is none."""
+        return Join(*self._call("get", {"join_id": uuid_of("join_id", join_id)}, connection, repeat=True)[0])
+
+    def list(
+        self,
+        tenant_id: str | int | None = None,
+        *,
+        status: str | None = None,
+        limit: int = 100,
+        after: UUID | None = None,
+        older_than_seconds: Delay | None = None,
+        connection: Any = None,
+    ) -> _Joins:
+        """Joins, the oldest first, from behind ``after`` on."""
+        optional = {
+            "tenant_id": None if tenant_id is None else str(tenant_id),
+            "status": status,
+            "after": uuid_of("after", after),
+            "older_than_seconds": delay("older_than_seconds", older_than_seconds),
+        }
+        rows = self._call(
+            "list", given({"limit": integer("limit", limit)}, optional), connection, repeat=True
+        )
+        return [Join(*row) for row in rows]
+
+    def cancel(self, join_id: UUID, *, connection: Any = None) -> bool:
+        """Give a join up; false if it was finished already."""
+        return bool(
+            self._call("cancel", {"join_id": uuid_of("join_id", join_id)}, connection, repeat=True)[0][0]
+        )
+
+    def _step(self, step: str, join_id: UUID, message_id: UUID, connection: Any) -> bool:
+        arguments: dict[str, object] = {
+            "join_id": uuid_of("join_id", join_id),
+            "message_id": uuid_of("message_id", message_id),
+        }
+        return bool(self._call(step, arguments, connection, repeat=True)[0][0])
+
+    def _call(
+        self, step: str, arguments: dict[str, object], connection: Any, *, repeat: bool = False
+    ) -> _Rows:
+        return self.box.call(f"join_{step}", arguments, connection=connection, repeat=repeat)

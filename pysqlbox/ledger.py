@@ -1,0 +1,76 @@
+"""The idempotency ledger: once per key, for consumers that get their messages from elsewhere."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from pysqlbox.arguments import Delay, delay, given, integer, uuid_of, whole_seconds
+from pysqlbox.drivers import Values
+from pysqlbox.messages import LedgerClaim, LedgerEntry
+
+if TYPE_CHECKING:
+    from pysqlbox.box import Box
+
+__all__ = ["Ledger"]
+
+_log = logging.getLogger("pysqlbox.ledger")
+
+
+class Ledger:
+    """The ledger of a deployment."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+
+    def __repr__(self) -> str:
+        return f"<pysqlbox.Ledger of {self.box.target} schema={self.box.schema!r}>"
+
+    def try_begin(
+        self,
+        key: str,
+        *,
+        owner: str | None = None,
+        lease_seconds: Delay | None = None,
+        handler: str | None = None,
+        connection: Any = None,
+    ) -> LedgerClaim:
+        """Try to become the one who does what a key stands for; without ``lease_seconds`` for good."""
+        optional = {
+            "owner": owner,
+            "lease_seconds": whole_seconds("lease_seconds", lease_seconds),
+            "handler": handler,
+        }
+        claim = LedgerClaim(*self._call("try_begin", given({"key": key}, optional), connection)[0])
+        _log.debug("key %r: %s, attempts %s [%s]", key, claim.status, claim.attempts, self.box.store)
+        return claim
+
+    def mark_processed(self, key: str, lease_id: UUID | None = None, *, connection: Any = None) -> int:
+        """Note that a key is done; with a lease only if it is still the key's, without one whatever it is."""
+        arguments = given({"key": key}, {"lease_id": uuid_of("lease_id", lease_id)})
+        return int(self._call("mark_processed", arguments, connection, repeat=True)[0][0])
+
+    def release(self, key: str, lease_id: UUID, *, connection: Any = None) -> int:
+        """Let go of a key, so that another may begin it; 0 if the lease is not the key's any more."""
+        arguments: dict[str, object] = {"key": key, "lease_id": uuid_of("lease_id", lease_id)}
+        return int(self._call("release", arguments, connection, repeat=True)[0][0])
+
+    def get(self, key: str, *, connection: Any = None) -> LedgerEntry:
+        """What is known of a key; its status is Unknown if nothing is."""
+        return LedgerEntry(*self._call("get", {"key": key}, connection, repeat=True)[0])
+
+    def cleanup(self, retention_seconds: Delay, *, batch_size: int = 1000, connection: Any = None) -> int:
+        """Forget keys that were done or let go of longer ago than the retention, up to a batch."""
+        arguments: dict[str, object] = {
+            "retention_seconds": delay("retention_seconds", retention_seconds),
+            "batch_size": integer("batch_size", batch_size),
+        }
+        affected = int(self._call("cleanup", arguments, connection, repeat=True)[0][0])
+        _log.info("cleanup removed %s keys [%s]", affected, self.box.store)
+        return affected
+
+    def _call(
+        self, step: str, arguments: dict[str, object], connection: Any, *, repeat: bool = False
+    ) -> list[Values]:
+        return self.box.call(f"ledger_{step}", arguments, connection=connection, repeat=repeat)

@@ -1,0 +1,301 @@
+"""What the routines answer, as Python values: times are aware and in UTC, headers are decoded.
+
+Fields stand in the order of the routines' columns. Payloads and headers never show in a ``repr``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+__all__ = [
+    "AlreadyProcessed",
+    "Enqueued",
+    "Extended",
+    "InboxDeadLetter",
+    "InboxEnqueued",
+    "InboxMessage",
+    "Join",
+    "JoinResolution",
+    "LedgerClaim",
+    "LedgerEntry",
+    "OutboxDeadLetter",
+    "OutboxMessage",
+    "StoredInboxMessage",
+    "StoredOutboxMessage",
+    "TopicStats",
+    "WaitEnqueued",
+]
+
+Headers = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxMessage:
+    """A claimed message of an outbox."""
+
+    id: int
+    message_id: UUID
+    topic: str
+    payload: str = field(repr=False)
+    correlation_id: str | None
+    group_id: str | None
+    priority: int
+    headers: Headers | None = field(repr=False)
+    attempt: int
+    created_at: datetime
+    due_at: datetime | None
+    expires_at: datetime | None
+    last_error: str | None = field(repr=False)
+    locked_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class InboxMessage:
+    """A claimed message of an inbox."""
+
+    id: int
+    message_id: str
+    source: str
+    topic: str
+    payload: str = field(repr=False)
+    hash: bytes | None = field(repr=False)
+    group_id: str | None
+    priority: int
+    headers: Headers | None = field(repr=False)
+    attempt: int
+    first_seen_at: datetime
+    last_seen_at: datetime
+    due_at: datetime | None
+    expires_at: datetime | None
+    last_error: str | None = field(repr=False)
+    locked_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredOutboxMessage:
+    """A message of an outbox with its status and bookkeeping, wherever it is."""
+
+    id: int
+    message_id: UUID
+    topic: str
+    payload: str = field(repr=False)
+    correlation_id: str | None
+    group_id: str | None
+    priority: int
+    dedup_key: str | None
+    collapse_key: str | None
+    headers: Headers | None = field(repr=False)
+    status: str
+    attempt: int
+    created_at: datetime
+    due_at: datetime | None
+    expires_at: datetime | None
+    last_error: str | None = field(repr=False)
+    owner_token: UUID | None
+    locked_until: datetime | None
+    processed_at: datetime | None
+    processed_by: UUID | None
+    died_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredInboxMessage:
+    """A message of an inbox with its status and bookkeeping; one only seen has no topic and no payload."""
+
+    id: int
+    message_id: str
+    source: str
+    topic: str | None
+    payload: str | None = field(repr=False)
+    hash: bytes | None = field(repr=False)
+    group_id: str | None
+    priority: int
+    collapse_key: str | None
+    headers: Headers | None = field(repr=False)
+    status: str
+    attempt: int
+    first_seen_at: datetime
+    last_seen_at: datetime
+    due_at: datetime | None
+    expires_at: datetime | None
+    last_error: str | None = field(repr=False)
+    owner_token: UUID | None
+    locked_until: datetime | None
+    processed_at: datetime | None
+    processed_by: UUID | None
+    died_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxDeadLetter:
+    """A message of an outbox that was given up or has expired."""
+
+    id: int
+    message_id: UUID
+    topic: str
+    payload: str = field(repr=False)
+    correlation_id: str | None
+    group_id: str | None
+    priority: int
+    dedup_key: str | None
+    collapse_key: str | None
+    headers: Headers | None = field(repr=False)
+    status: str
+    attempt: int
+    created_at: datetime
+    due_at: datetime | None
+    expires_at: datetime | None
+    last_error: str | None = field(repr=False)
+    died_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class InboxDeadLetter:
+    """A message of an inbox that was given up or has expired."""
+
+    id: int
+    message_id: str
+    source: str
+    topic: str | None
+    payload: str | None = field(repr=False)
+    hash: bytes | None = field(repr=False)
+    group_id: str | None
+    priority: int
+    collapse_key: str | None
+    headers: Headers | None = field(repr=False)
+    status: str
+    attempt: int
+    first_seen_at: datetime
+    last_seen_at: datetime
+    due_at: datetime | None
+    expires_at: datetime | None
+    last_error: str | None = field(repr=False)
+    died_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueued:
+    """What became of a message given to an outbox; ``ordinal`` counts a batch's records from 1."""
+
+    id: int
+    message_id: UUID
+    outcome: str
+    ordinal: int | None = None
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether nothing was written: ``id`` and ``message_id`` are then the earlier message's."""
+        return self.outcome == "duplicate"
+
+
+@dataclass(frozen=True, slots=True)
+class InboxEnqueued:
+    """What became of a message given to an inbox; ``ordinal`` counts a batch's records from 1."""
+
+    id: int
+    outcome: str
+    hash_mismatch: bool
+    ordinal: int | None = None
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether the inbox knew the message: it was brought up to date, or was done and left alone."""
+        return self.outcome in ("updated", "done")
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """A lease that is still held, and its new end."""
+
+    id: int
+    locked_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class AlreadyProcessed:
+    """Whether an inbox has done a message; true in a condition if it has."""
+
+    already_processed: bool
+    hash_mismatch: bool
+
+    def __bool__(self) -> bool:
+        return self.already_processed
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """The counts of one topic, or of the whole box where ``topic`` is None."""
+
+    topic: str | None
+    ready: int
+    scheduled: int
+    in_flight: int
+    done: int
+    dead: int
+    oldest_ready_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A join and its counters."""
+
+    join_id: UUID
+    tenant_id: str
+    expected_steps: int
+    completed_steps: int
+    failed_steps: int
+    status: str
+    metadata: str | None = field(repr=False)
+    created_at: datetime
+    last_updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResolution:
+    """How a join stands, and the message that followed its completion, if one did."""
+
+    status: str
+    completed_steps: int
+    failed_steps: int
+    expected_steps: int
+    enqueued_message_id: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitEnqueued:
+    """The ``join.wait`` message of a join."""
+
+    id: int
+    message_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerClaim:
+    """The answer to trying to begin a key: Acquired, Processed or Busy; true in a condition if Acquired."""
+
+    status: str
+    lease_id: UUID | None
+    expires_at: datetime | None
+    attempts: int
+
+    @property
+    def acquired(self) -> bool:
+        """Whether the key is now this caller's."""
+        return self.status == "Acquired"
+
+    def __bool__(self) -> bool:
+        return self.acquired
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """What the ledger knows of a key; status is Unknown, Acquired or Processed."""
+
+    status: str
+    attempts: int
+    first_seen_at: datetime | None
+    last_seen_at: datetime | None
+    lease_until: datetime | None
+    handler: str | None

@@ -1,0 +1,251 @@
+"""What outboxes and inboxes have in common: the worker's steps, and operating."""
+
+from __future__ import annotations
+
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from uuid import UUID
+
+from pysqlbox.arguments import (
+    Delay,
+    Ids,
+    delay,
+    given,
+    id_list,
+    integer,
+    outcome_list,
+    text_list,
+    uuid_of,
+    whole_seconds,
+)
+from pysqlbox.deploy.names import Kind
+from pysqlbox.drivers import Values
+from pysqlbox.messages import Extended, TopicStats
+
+if TYPE_CHECKING:
+    from pysqlbox.box import Box
+
+__all__ = ["Queue", "TypedQueue", "rows_with_headers"]
+
+Message = TypeVar("Message")
+Stored = TypeVar("Stored")
+Dead = TypeVar("Dead")
+
+#: What settle takes of each message: id or ids, result, and error or delay_seconds.
+Outcome = Mapping[str, Any]
+
+
+def rows_with_headers(rows: list[Values], position: int) -> list[Values]:
+    """Rows whose headers, at a position, are decoded."""
+    return [
+        row if row[position] is None else (*row[:position], json.loads(row[position]), *row[position + 1 :])
+        for row in rows
+    ]
+
+
+class TypedQueue(ABC, Generic[Message, Stored, Dead]):
+    """One box of a deployment. Every method is the routine of its name, in one step.
+
+    ``connection=`` takes the caller's open connection, so that the step joins the caller's transaction.
+    """
+
+    kind: ClassVar[Kind]
+    message_type: type[Message]
+    stored_type: type[Stored]
+    dead_type: type[Dead]
+    #: Where the headers are among the columns of a claim, and of a stored message.
+    claim_headers: ClassVar[int]
+    stored_headers: ClassVar[int]
+
+    def __init__(self, box: Box, name: str) -> None:
+        self.box = box
+        self.name = name
+        self._log = logging.getLogger(f"pysqlbox.{name}")
+
+    def __repr__(self) -> str:
+        return (
+            f"<pysqlbox.{type(self).__name__} {self.name!r} of {self.box.target} schema={self.box.schema!r}>"
+        )
+
+    @abstractmethod
+    def enqueue_many(self, messages: Iterable[Mapping[str, object]], *, connection: Any = None) -> Any:
+        """Write many messages, or none if one of them is wrong."""
+
+    def claim(
+        self,
+        owner_token: UUID,
+        *,
+        lease_seconds: Delay = 30,
+        batch_size: int = 50,
+        topics: Iterable[str] | None = None,
+        connection: Any = None,
+    ) -> list[Message]:
+        """Take up to ``batch_size`` messages under a lease, in claim order; ``topics`` limits it to those."""
+        arguments: dict[str, object] = {
+            "owner_token": uuid_of("owner_token", owner_token),
+            "lease_seconds": whole_seconds("lease_seconds", lease_seconds),
+            "batch_size": integer("batch_size", batch_size),
+        }
+        rows = self._call("claim", given(arguments, {"topics": text_list("topics", topics)}), connection)
+        return self._claimed(rows, owner_token)
+
+    def ack(self, owner_token: UUID, ids: Ids, *, connection: Any = None) -> int:
+        """Make messages Done; answers how many of them this owner still held."""
+        arguments = _held(owner_token, ids)
+        return self._affected("ack", arguments, connection)
+
+    def abandon(
+        self,
+        owner_token: UUID,
+        ids: Ids,
+        *,
+        last_error: str | None = None,
+        delay_seconds: Delay | None = None,
+        connection: Any = None,
+    ) -> int:
+        """Give messages back for another try, after a delay or under the box's backoff; counts an attempt."""
+        arguments = _held(owner_token, ids)
+        optional = {"last_error": last_error, "delay_seconds": delay("delay_seconds", delay_seconds)}
+        return self._affected("abandon", given(arguments, optional), connection)
+
+    def release(self, owner_token: UUID, ids: Ids, *, connection: Any = None) -> int:
+        """Hand messages back at once, no attempt counted."""
+        arguments = _held(owner_token, ids)
+        return self._affected("release", arguments, connection)
+
+    def fail(self, owner_token: UUID, ids: Ids, error: str, *, connection: Any = None) -> int:
+        """Give messages up, for a reason that is kept."""
+        arguments = _held(owner_token, ids) | {"error": error}
+        return self._affected("fail", arguments, connection)
+
+    def extend(
+        self, owner_token: UUID, ids: Ids, lease_seconds: Delay = 30, *, connection: Any = None
+    ) -> list[Extended]:
+        """Prolong leases from now on; answers those that this owner still holds."""
+        arguments = _held(owner_token, ids) | {"lease_seconds": whole_seconds("lease_seconds", lease_seconds)}
+        return [Extended(*row) for row in self._call("extend", arguments, connection, repeat=True)]
+
+    def settle(
+        self,
+        owner_token: UUID,
+        outcomes: Iterable[Outcome],
+        *,
+        claim_batch: int = 0,
+        lease_seconds: Delay = 30,
+        topics: Iterable[str] | None = None,
+        connection: Any = None,
+    ) -> list[Message]:
+        """Settle a mixed batch, and take the next ``claim_batch`` messages in the same step.
+
+        An outcome is a mapping with ``id`` or ``ids``, ``result`` (ack, abandon, release, fail), ``error``
+        and ``delay_seconds``.
+        """
+        arguments: dict[str, object] = {
+            "owner_token": uuid_of("owner_token", owner_token),
+            "outcomes": outcome_list(outcomes),
+        }
+        if claim_batch != 0:
+            arguments["claim_batch"] = integer("claim_batch", claim_batch)
+            arguments["lease_seconds"] = whole_seconds("lease_seconds", lease_seconds)
+            given(arguments, {"topics": text_list("topics", topics)})
+        rows = self._call("settle", arguments, connection, repeat=claim_batch == 0)
+        return self._claimed(rows, owner_token) if claim_batch else []
+
+    def reap(self, batch_size: int = 1000, *, connection: Any = None) -> int:
+        """Take back leases that have run out; answers how many."""
+        affected = self._affected("reap", {"batch_size": integer("batch_size", batch_size)}, connection)
+        self._log.info("reaped %s expired leases [%s]", affected, self.box.store)
+        return affected
+
+    def get(self, id: int, *, connection: Any = None) -> Stored:
+        """A message with its status and bookkeeping; NotFound if there is none."""
+        return self._stored(self._call("get", {"id": integer("id", id)}, connection, repeat=True))[0]
+
+    def dead_letters(
+        self, *, limit: int = 100, after_id: int = 0, topic: str | None = None, connection: Any = None
+    ) -> list[Dead]:
+        """Messages that were given up or have expired, by id, from behind ``after_id`` on."""
+        arguments = given(
+            {"limit": integer("limit", limit), "after_id": integer("after_id", after_id)}, {"topic": topic}
+        )
+        rows = self._call("dead_letters", arguments, connection, repeat=True)
+        return [self.dead_type(*row) for row in rows_with_headers(rows, self.stored_headers)]
+
+    def replay(self, ids: Ids, *, connection: Any = None) -> int:
+        """Make dead messages claimable again, from attempt 0; InvalidState if one of them is not dead."""
+        rows = self._call("replay", {"ids": id_list("ids", ids)}, connection)
+        self._log.info("replayed %s dead messages [%s]", rows[0][0], self.box.store)
+        return int(rows[0][0])
+
+    def discard(self, ids: Ids, *, connection: Any = None) -> int:
+        """Delete dead messages."""
+        affected = self._affected("discard", {"ids": id_list("ids", ids)}, connection)
+        self._log.info("discarded %s dead messages [%s]", affected, self.box.store)
+        return affected
+
+    def cleanup(self, retention_seconds: Delay, *, batch_size: int = 1000, connection: Any = None) -> int:
+        """Delete messages done longer ago than the retention, up to a batch; answers how many."""
+        return self._clean("cleanup", retention_seconds, batch_size, connection)
+
+    def cleanup_dead(
+        self, retention_seconds: Delay, *, batch_size: int = 1000, connection: Any = None
+    ) -> int:
+        """Delete messages dead for longer than the retention, up to a batch; answers how many."""
+        return self._clean("cleanup_dead", retention_seconds, batch_size, connection)
+
+    def pause(self, topic: str | None = None, *, connection: Any = None) -> int:
+        """Stop handing out a topic, or the whole box; 0 if it was paused already."""
+        return self._affected("pause", given({}, {"topic": topic}), connection)
+
+    def resume(self, topic: str | None = None, *, connection: Any = None) -> int:
+        """Hand out a topic, or the whole box, again; 0 if it was not paused."""
+        return self._affected("resume", given({}, {"topic": topic}), connection)
+
+    def stats(self, *, connection: Any = None) -> list[TopicStats]:
+        """Counts by topic, and of the whole box last, whose topic is None."""
+        rows = self._call("stats", {}, connection, repeat=True)
+        return [TopicStats(*row) for row in rows]
+
+    def configure(self, name: str, value: object, *, connection: Any = None) -> str:
+        """Change a setting of the box; answers the value as it is kept."""
+        if isinstance(value, bool):
+            value = "on" if value else "off"
+        arguments: dict[str, object] = {"name": name, "value": None if value is None else str(value)}
+        return str(self._call("configure", arguments, connection, repeat=True)[0][1])
+
+    def _call(
+        self, step: str, arguments: Mapping[str, object], connection: Any, *, repeat: bool = False
+    ) -> list[Values]:
+        return self.box.call(f"{self.name}_{step}", arguments, connection=connection, repeat=repeat)
+
+    def _affected(self, step: str, arguments: Mapping[str, object], connection: Any) -> int:
+        """The count of a step that may be made twice: what the first one moved, the second leaves alone."""
+        return int(self._call(step, arguments, connection, repeat=True)[0][0])
+
+    def _clean(self, step: str, retention_seconds: Delay, batch_size: int, connection: Any) -> int:
+        arguments: dict[str, object] = {
+            "retention_seconds": delay("retention_seconds", retention_seconds),
+            "batch_size": integer("batch_size", batch_size),
+        }
+        affected = self._affected(step, arguments, connection)
+        self._log.info("%s removed %s messages [%s]", step, affected, self.box.store)
+        return affected
+
+    def _claimed(self, rows: list[Values], owner_token: object) -> list[Message]:
+        self._log.debug("claimed %s messages for %s [%s]", len(rows), owner_token, self.box.store)
+        return [self.message_type(*row) for row in rows_with_headers(rows, self.claim_headers)]
+
+    def _stored(self, rows: list[Values]) -> list[Stored]:
+        return [self.stored_type(*row) for row in rows_with_headers(rows, self.stored_headers)]
+
+
+def _held(owner_token: UUID, ids: Ids) -> dict[str, object]:
+    """The arguments that say whose messages are meant, and which."""
+    return {"owner_token": uuid_of("owner_token", owner_token), "ids": id_list("ids", ids)}
+
+
+#: A box of whichever kind.
+Queue = TypedQueue[Any, Any, Any]

@@ -1,0 +1,40 @@
+"""Without a URL the embedded PostgreSQL is used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_postgres import embedded_installed
+
+_PROGRAM = """
+import pysqlbox
+with pysqlbox.connect(schema="mine") as box:
+    box.migrate()
+    print(box.outbox.enqueue("t", "p").outcome, box.outbox.stats()[-1].ready)
+"""
+
+
+def test_two_programs_one_after_the_other() -> None:
+    """The data outlives the program, which is a process of its own: it keeps one server a directory."""
+    if not embedded_installed():
+        pytest.skip("the extra pysqlbox[embedded] is not installed")
+    with tempfile.TemporaryDirectory(prefix="pysqlbox-") as directory:
+        environment = {**os.environ, "PYSQLBOX_DATA": str(Path(directory) / "data")}
+        answers = [
+            subprocess.run(
+                [sys.executable, "-W", "error", "-c", _PROGRAM],
+                cwd=Path(__file__).parents[2],
+                env=environment,
+                check=True,
+                capture_output=True,
+                text=True,
+            ).stdout.split()
+            for _ in range(2)
+        ]
+    assert answers == [["created", "1"], ["created", "2"]]

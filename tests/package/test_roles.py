@@ -1,0 +1,77 @@
+"""The package as a role that may execute its routines and nothing else."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+from uuid import UUID
+
+import psycopg
+import pytest
+
+import pysqlbox
+from pysqlbox import AccessDenied, Box, NotFound
+from pysqlbox.deploy.migrate import migrate
+from pysqlbox.drivers import Target, parse_url
+from tests.support.boxes import BOXES
+from tests.support.engines import Engine
+
+OWNER = UUID("11111111-1111-4111-8111-111111111111")
+pytestmark = pytest.mark.dialect("postgres")
+
+
+def _target(url: str, user: str, password: str) -> Target:
+    target = parse_url(url)
+    dsn = psycopg.conninfo.make_conninfo(target.dsn, user=user, password=password)
+    return replace(target, dsn=dsn, secrets=(password,))
+
+
+@pytest.fixture
+def roles(engine: Engine, empty_url: str) -> Iterator[dict[str, Box]]:
+    """A box for a login of each role."""
+    schema = f"r{secrets.token_hex(4)}"
+    migrate(empty_url, schema=schema, boxes=BOXES, roles=True)
+    boxes: dict[str, Box] = {}
+    names = ("producer", "worker", "operator")
+    for name in names:
+        password = secrets.token_hex(8)
+        engine.execute(
+            f"CREATE ROLE {schema}_{name}_login LOGIN PASSWORD '{password}' IN ROLE {schema}_{name}"
+        )
+        boxes[name] = pysqlbox.connect(_target(empty_url, f"{schema}_{name}_login", password), schema=schema)
+    try:
+        yield boxes
+    finally:
+        for box in boxes.values():
+            box.close()
+        with psycopg.connect(parse_url(empty_url).dsn, autocommit=True) as connection:
+            for name in names:
+                connection.execute(f"DROP OWNED BY {schema}_{name}".encode())
+                connection.execute(f"DROP ROLE {schema}_{name}_login".encode())
+                connection.execute(f"DROP ROLE {schema}_{name}".encode())
+
+
+def test_each_role_can_do_its_part_and_no_more(roles: dict[str, Box]) -> None:
+    producer, worker, operator = roles["producer"], roles["worker"], roles["operator"]
+    done = producer.outbox.enqueue("t", "p")
+    assert producer.queue("mail").kind == "outbox"
+    assert producer.queue("orders").kind == "inbox"
+    with pytest.raises(NotFound):
+        producer.queue("nobody")
+    assert not producer.inbox.already_processed("1", "s")
+    join_id = producer.joins.start("tenant", 1)
+    assert producer.joins.attach(join_id, done.message_id)
+    with pytest.raises(AccessDenied):
+        producer.outbox.claim(OWNER)
+    assert [each.id for each in worker.outbox.claim(OWNER)] == [done.id]
+    worker.outbox.enqueue("t", "from a handler")
+    assert worker.outbox.ack(OWNER, [done.id]) == 1
+    assert worker.ledger.try_begin("k").acquired
+    assert worker.outbox.reap() == 0
+    with pytest.raises(AccessDenied):
+        worker.outbox.stats()
+    assert operator.outbox.stats()[-1].done == 1
+    assert operator.outbox.get(done.id).status == "Done"
+    assert [each.join_id for each in operator.joins.list()] == [join_id]
+    assert operator.outbox.pause() == 1

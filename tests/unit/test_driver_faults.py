@@ -1,0 +1,62 @@
+"""Which of a driver's exceptions mean a lost connection, and which a conflict that passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from pysqlbox import DatabaseUnavailable
+from pysqlbox.drivers import mssql, postgres
+
+
+class Open:
+    """A connection that the driver believes to be open."""
+
+    closed = False
+
+
+@pytest.mark.parametrize(
+    ("error", "lost", "conflict"),
+    [
+        (psycopg.errors.AdminShutdown(), True, False),
+        (psycopg.errors.ConnectionFailure(), True, False),
+        (psycopg.errors.IdleInTransactionSessionTimeout(), True, False),
+        (psycopg.errors.InFailedSqlTransaction(), False, False),
+        (psycopg.errors.QueryCanceled(), False, False),
+        (psycopg.errors.DeadlockDetected(), False, True),
+        (psycopg.errors.SerializationFailure(), False, True),
+        (psycopg.errors.UniqueViolation(), False, False),
+        (None, False, False),
+    ],
+)
+def test_postgres(error: Exception | None, lost: bool, conflict: bool) -> None:
+    connection: Any = Open()
+    assert postgres.is_lost(connection, error) is lost
+    assert postgres.is_conflict(error) is conflict
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lost", "conflict"),
+    [
+        (
+            ("08S01", "[08S01] [FreeTDS][SQL Server]Communication link failure (0) (SQLExecDirectW)"),
+            True,
+            False,
+        ),
+        (("HY000", "[HY000] [FreeTDS][SQL Server]Unknown error (0) (SQLExecDirectW)"), True, False),
+        (("HY000", "[HY000] [Microsoft][ODBC Driver 18 for SQL Server]Connection is busy (0)"), False, False),
+        (("40001", "[40001] [x][y][SQL Server]was deadlocked (1205) (SQLExecDirectW)"), False, True),
+        (("42000", "[42000] [x][y][SQL Server]Database is not available (40613)"), True, False),
+        (("23000", "[23000] [x][y][SQL Server]Violation of a key (2627)"), False, False),
+        ((), False, False),
+    ],
+)
+def test_mssql(arguments: tuple[str, ...], lost: bool, conflict: bool) -> None:
+    pyodbc = pytest.importorskip("pyodbc", reason="the extra pysqlbox[mssql] is not installed")
+    error = pyodbc.Error(*arguments)
+    assert mssql.is_lost(Open(), error) is lost
+    assert mssql.is_conflict(error) is conflict
+    if lost or conflict:
+        assert isinstance(mssql.map_error(error), DatabaseUnavailable)

@@ -1,0 +1,183 @@
+"""The pool, on connections that only pretend."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from pysqlbox import DatabaseUnavailable, InvalidState
+from pysqlbox.drivers import parse_url
+from pysqlbox.pool import Pool
+
+TARGET = parse_url("postgresql://someone:secret@host/db")
+
+
+class Fake:
+    """One connection."""
+
+    closed = False
+    alive = True
+    clean = True
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Driver:
+    """What the pool asks of a driver."""
+
+    def __init__(self) -> None:
+        self.opened: list[Fake] = []
+        self.down = False
+
+    def connect(self, *_: Any, autocommit: bool, **__: Any) -> Fake:
+        assert autocommit
+        if self.down:
+            raise DatabaseUnavailable("down")
+        self.opened.append(Fake())
+        return self.opened[-1]
+
+    def is_alive(self, connection: Fake, _: float) -> bool:
+        return connection.alive
+
+    def reset(self, connection: Fake) -> bool:
+        return connection.clean
+
+    def database_error(self) -> type[Exception]:
+        return OSError
+
+
+def _pool(driver: Driver, **options: Any) -> Pool:
+    return Pool(driver, TARGET, **options)  # type: ignore[arg-type]  # it has what the pool asks for
+
+
+def test_the_connection_used_last_is_used_next() -> None:
+    driver = Driver()
+    pool = _pool(driver)
+    one, two = pool.take(), pool.take()
+    pool.give_back(one)
+    pool.give_back(two)
+    assert pool.take() is two
+    assert pool.open == 2
+
+
+def test_a_dead_or_dirty_connection_is_replaced() -> None:
+    driver = Driver()
+    pool = _pool(driver)
+    with pool.connection() as connection:
+        pass
+    connection.alive = False
+    with pool.connection() as other:
+        assert other is not connection
+        other.clean = False
+    assert connection.closed
+    assert other.closed
+    assert pool.open == 0
+
+
+def test_idle_and_old_connections_are_closed() -> None:
+    driver = Driver()
+    pool = _pool(driver, max_idle=0.05)
+    one, two = pool.take(), pool.take()
+    pool.give_back(one)
+    time.sleep(0.1)
+    pool.give_back(two)
+    assert one.closed
+    assert not two.closed
+    old = _pool(driver, max_lifetime=0.0)
+    with old.connection() as connection:
+        pass
+    with old.connection() as other:
+        assert other is not connection
+    assert connection.closed
+
+
+def test_a_failed_connect_leaves_room_for_the_next() -> None:
+    driver = Driver()
+    driver.down = True
+    pool = _pool(driver, size=1, timeout=0.1)
+    for _ in range(3):
+        with pytest.raises(DatabaseUnavailable, match="down"):
+            pool.take()
+    assert pool.open == 0
+    driver.down = False
+    assert pool.take()
+
+
+def test_who_waits_gets_what_is_given_back() -> None:
+    pool = _pool(Driver(), size=1, timeout=5)
+    first = pool.take()
+    got: list[Any] = []
+    other = threading.Thread(target=lambda: got.append(pool.take()))
+    other.start()
+    time.sleep(0.05)
+    pool.give_back(first)
+    other.join()
+    assert got == [first]
+
+
+def test_who_waits_may_open_anew_when_one_was_lost() -> None:
+    pool = _pool(Driver(), size=1, timeout=5)
+    first = pool.take()
+    got: list[Any] = []
+    other = threading.Thread(target=lambda: got.append(pool.take()))
+    other.start()
+    time.sleep(0.05)
+    pool.discard(first)
+    other.join()
+    assert got != [first]
+    assert pool.open == 1
+
+
+def test_a_full_pool_says_so() -> None:
+    pool = _pool(Driver(), size=1, timeout=0.05)
+    pool.take()
+    with pytest.raises(DatabaseUnavailable, match="all 1 connections of the pool") as caught:
+        pool.take()
+    assert "secret" not in str(caught.value)
+
+
+def test_closing() -> None:
+    pool = _pool(Driver(), size=2)
+    one, two = pool.take(), pool.take()
+    pool.give_back(one)
+    pool.close()
+    assert one.closed
+    assert not two.closed
+    pool.give_back(two)
+    assert two.closed
+    assert pool.open == 0
+    with pytest.raises(InvalidState, match="closed"):
+        pool.take()
+
+
+def test_closing_wakes_who_waits() -> None:
+    pool = _pool(Driver(), size=1, timeout=30)
+    pool.take()
+    failed: list[str] = []
+
+    def wait() -> None:
+        try:
+            pool.take()
+        except InvalidState as error:
+            failed.append(str(error))
+
+    other = threading.Thread(target=wait)
+    other.start()
+    time.sleep(0.05)
+    pool.close()
+    other.join(5)
+    assert failed == ["the box is closed"]
+
+
+def test_purging_leaves_what_is_in_use() -> None:
+    pool = _pool(Driver(), size=2)
+    one, two = pool.take(), pool.take()
+    pool.give_back(one)
+    pool.purge()
+    assert one.closed
+    assert not two.closed
+    assert pool.open == 1

@@ -1,0 +1,117 @@
+"""Every routine has one method of its name, less the prefix, with the routine's own argument names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pysqlbox import Box, Inbox, Joins, Ledger, Outbox
+from pysqlbox.deploy.names import DIALECTS, Dialect
+from tools.routines import Routine, routines
+
+OWNERS: dict[str, type] = {"outbox": Outbox, "inbox": Inbox, "join": Joins, "ledger": Ledger}
+DEFAULTS = {
+    ("claim", "lease_seconds"): 30,
+    ("claim", "batch_size"): 50,
+    ("extend", "lease_seconds"): 30,
+    ("settle", "claim_batch"): 0,
+    ("settle", "lease_seconds"): 30,
+    ("reap", "batch_size"): 1000,
+    ("cleanup", "batch_size"): 1000,
+    ("cleanup_dead", "batch_size"): 1000,
+    ("dead_letters", "limit"): 100,
+    ("dead_letters", "after_id"): 0,
+    ("list", "limit"): 100,
+    ("wait", "fail_if_any_step_failed"): True,
+}
+"""What an argument is if it is not given; those not named here are None, which leaves it to the routine."""
+
+
+def _public(dialect: Dialect) -> dict[str, Routine]:
+    found: dict[str, Routine] = {}
+    for routine in routines(dialect):
+        if not routine.internal:
+            found.setdefault(routine.name, routine)  # an overload for other types comes second
+    return found
+
+
+def _method(name: str) -> Callable[..., Any]:
+    if name == "schema_version":
+        return Box.schema_version
+    prefix, _, step = name.partition("_")
+    found: Callable[..., Any] = getattr(OWNERS[prefix], step)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(_public("postgres")))
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_method_takes_its_routines_arguments_in_their_order(dialect: Dialect, name: str) -> None:
+    routine = _public(dialect)[name]
+    parameters = list(inspect.signature(_method(name)).parameters.values())[1:]
+    own = [each for each in parameters if each.name != "connection"]
+    assert [each.name for each in own] == [each.name for each in routine.parameters]
+    step = name.partition("_")[2]
+    for method_side, sql_side in zip(own, routine.parameters, strict=True):
+        if method_side.default is inspect.Parameter.empty:
+            assert not sql_side.optional, f"{name}: {sql_side.name} has a default in SQL"
+        else:
+            assert method_side.default == DEFAULTS.get((step, method_side.name)), method_side.name
+            assert sql_side.optional or (step, method_side.name) in DEFAULTS
+
+
+@pytest.mark.parametrize("name", sorted(_public("postgres")))
+def test_what_has_no_default_may_be_given_by_position(name: str) -> None:
+    for each in list(inspect.signature(_method(name)).parameters.values())[1:]:
+        if each.default is inspect.Parameter.empty:
+            assert each.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+
+
+@pytest.mark.parametrize("name", sorted(_public("postgres")))
+def test_every_method_joins_a_callers_transaction(name: str) -> None:
+    if name == "schema_version":
+        return
+    connection = inspect.signature(_method(name)).parameters["connection"]
+    assert connection.kind is inspect.Parameter.KEYWORD_ONLY
+    assert connection.default is None
+
+
+@pytest.mark.parametrize("owner", [Outbox, Inbox])
+@pytest.mark.parametrize("step", ["enqueue", "enqueue_many"])
+def test_the_asynchronous_methods_take_the_same(owner: type, step: str) -> None:
+    one = inspect.signature(getattr(owner, step))
+    other = inspect.signature(getattr(owner, f"{step}_async"))
+    assert one.parameters == other.parameters
+    assert inspect.iscoroutinefunction(getattr(owner, f"{step}_async"))
+
+
+def test_messages_have_the_columns_of_their_routines() -> None:
+    import dataclasses
+
+    import pysqlbox
+
+    types = {
+        "outbox_claim": pysqlbox.OutboxMessage,
+        "inbox_claim": pysqlbox.InboxMessage,
+        "outbox_get": pysqlbox.StoredOutboxMessage,
+        "inbox_get": pysqlbox.StoredInboxMessage,
+        "outbox_find": pysqlbox.StoredOutboxMessage,
+        "inbox_find": pysqlbox.StoredInboxMessage,
+        "outbox_dead_letters": pysqlbox.OutboxDeadLetter,
+        "inbox_dead_letters": pysqlbox.InboxDeadLetter,
+        "outbox_extend": pysqlbox.Extended,
+        "outbox_stats": pysqlbox.TopicStats,
+        "inbox_already_processed": pysqlbox.AlreadyProcessed,
+        "join_get": pysqlbox.Join,
+        "join_list": pysqlbox.Join,
+        "join_resolve": pysqlbox.JoinResolution,
+        "join_wait": pysqlbox.WaitEnqueued,
+        "ledger_try_begin": pysqlbox.LedgerClaim,
+        "ledger_get": pysqlbox.LedgerEntry,
+    }
+    for dialect in DIALECTS:
+        for name, kind in types.items():
+            fields = tuple(each.name for each in dataclasses.fields(kind))
+            assert fields == _public(dialect)[name].header.names("returns"), name
