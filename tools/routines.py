@@ -18,7 +18,7 @@ from pysqlbox.deploy.render import Unit, render_units
 FOLDERS = frozenset({"internal", "queue", "outbox", "inbox", "joins", "ledger", "admin"})
 """The folders whose every file creates one routine."""
 FIELDS = ("returns", "errors", "locks", "role")
-_AFTER = re.compile(r"after:\s*[\w.]+(\s*,\s*[\w.]+)*")  # file names, unlike the rule of a parameter of that name
+_AFTER = re.compile(r"after:\s*[\w.]+(\s*,\s*[\w.]+)*")  # file names, not a parameter
 _NONE = "none"
 _CREATE = re.compile(
     r"^\s*CREATE\s+(?:OR\s+(?:REPLACE|ALTER)\s+)?(?P<kind>FUNCTION|PROCEDURE)\s+"
