@@ -30,6 +30,7 @@ HOSTILE = (
     "100% %s %d :name ? @p $1 {schema} {{ box }}",
     "\\ back\\slash \\' \\n \\u0041",
     "line\nbreak\r\nand\ttab",
+    "control \x01\x02\x0b\x1b[31m\x1f\x7f and \\\x01\\u001b",
     "[brackets] {braces} <angles> & ampersand",
     "emoji 🐘 and ünïcode, 漢字, e\u0301",
     "trailing  ",

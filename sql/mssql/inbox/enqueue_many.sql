@@ -1,11 +1,5 @@
 -- after: _enqueue
 
-{# Babelfish hands out the text of JSON strings with their escapes still in it. -#}
-{%- macro plain(text) -%}
-CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(
-            REPLACE(REPLACE({{ text }} COLLATE Latin1_General_100_BIN2, N'\\', NCHAR(1)), N'\"', N'"'), N'\n', NCHAR(10)),
-            N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
-{%- endmacro -%}
 -- Takes many messages in, or none if one of them is wrong.
 -- messages: a JSON array of objects, whose keys are the arguments of enqueue (hash as hex); others are passed over
 -- returns: ordinal, id, outcome, hash_mismatch; one row a record, in their order, ordinal from 1
@@ -96,16 +90,16 @@ BEGIN
     )
     SELECT
         CONVERT(int, j.[key]) + 1, j.type,
-        {{ plain('o.topic') }},
-        {{ plain('o.source') }},
-        {{ plain('o.message_id') }},
-        {{ plain('o.payload') }},
+        {{ 'o.topic' | json_text }},
+        {{ 'o.source' | json_text }},
+        {{ 'o.message_id' | json_text }},
+        {{ 'o.payload' | json_text }},
         o.hash, o.due_at,
-        {{ plain('o.group_id') }},
+        {{ 'o.group_id' | json_text }},
         o.priority,
-        {{ plain('o.collapse_key') }},
+        {{ 'o.collapse_key' | json_text }},
         o.expires_at,
-        COALESCE(o.headers, {{ plain('o.headers_text') }}),
+        COALESCE(o.headers, {{ 'o.headers_text' | json_text }}),
         o.received_at
     FROM OPENJSON(@messages) AS j
     CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (

@@ -1,11 +1,5 @@
 -- after: _enqueue
 
-{# Babelfish hands out the text of JSON strings with their escapes still in it. -#}
-{%- macro plain(text) -%}
-CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(
-            REPLACE(REPLACE({{ text }} COLLATE Latin1_General_100_BIN2, N'\\', NCHAR(1)), N'\"', N'"'), N'\n', NCHAR(10)),
-            N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
-{%- endmacro -%}
 -- Writes many messages in one statement, or none if one of them is wrong.
 -- messages: a JSON array of objects, whose keys are the arguments of enqueue; other keys are passed over
 -- returns: ordinal, id, message_id, outcome; one row a record, in their order, ordinal from 1
@@ -89,16 +83,16 @@ BEGIN
     )
     SELECT
         CONVERT(int, j.[key]) + 1, j.type,
-        {{ plain('o.topic') }},
-        {{ plain('o.payload') }},
-        {{ plain('o.correlation_id') }},
+        {{ 'o.topic' | json_text }},
+        {{ 'o.payload' | json_text }},
+        {{ 'o.correlation_id' | json_text }},
         o.due_at, o.message_id,
-        {{ plain('o.group_id') }},
+        {{ 'o.group_id' | json_text }},
         o.priority,
-        {{ plain('o.dedup_key') }},
-        {{ plain('o.collapse_key') }},
+        {{ 'o.dedup_key' | json_text }},
+        {{ 'o.collapse_key' | json_text }},
         o.expires_at,
-        COALESCE(o.headers, {{ plain('o.headers_text') }}),
+        COALESCE(o.headers, {{ 'o.headers_text' | json_text }}),
         o.created_at
     FROM OPENJSON(@messages) AS j
     CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (

@@ -1,11 +1,5 @@
 -- after: _bury, _probe, _regroup
 
-{# Babelfish hands out the text of JSON strings with their escapes still in it. -#}
-{%- macro plain(text) -%}
-CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(
-            REPLACE(REPLACE({{ text }} COLLATE Latin1_General_100_BIN2, N'\\', NCHAR(1)), N'\"', N'"'), N'\n', NCHAR(10)),
-            N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
-{%- endmacro -%}
 -- Turns tickets of groups, just taken, into the messages at their heads: up to share of each, in order, none
 -- behind one that is waiting. Whoever has the group's lock may lease its members; nobody waits for it.
 -- groups: whose tickets the caller has taken, a JSON array of objects with group_key
@@ -58,11 +52,11 @@ BEGIN
     DECLARE @surplus TABLE (lane int NOT NULL, ticket bigint NOT NULL, PRIMARY KEY (lane, ticket));
 
     INSERT INTO @group (group_key, is_busy, is_held)
-    SELECT {{ plain('g.group_key') }}, 1, 0
+    SELECT {{ 'g.group_key' | json_text }}, 1, 0
     FROM OPENJSON(@groups) WITH (group_key nvarchar(max) '$.group_key') AS g;
 
     INSERT INTO @topic (topic_key)
-    SELECT {{ plain('t.topic_key') }}
+    SELECT {{ 't.topic_key' | json_text }}
     FROM OPENJSON(@allowed) WITH (topic_key nvarchar(max) '$.topic_key') AS t;
 
     -- Not more than 500 of them a claim: every lock takes a place in memory.

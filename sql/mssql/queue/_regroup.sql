@@ -1,11 +1,5 @@
 -- after: _probe
 
-{# Babelfish hands out the text of JSON strings with their escapes still in it. -#}
-{%- macro plain(text) -%}
-CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(
-            REPLACE(REPLACE({{ text }} COLLATE Latin1_General_100_BIN2, N'\\', NCHAR(1)), N'\"', N'"'), N'\n', NCHAR(10)),
-            N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
-{%- endmacro -%}
 -- Gives each of these groups that nobody holds the ticket it is due: now, or when its head's time comes. A group
 -- without members needs none, for whoever is just adding one brings a ticket along. What somebody else has locked,
 -- and everything under an older snapshot, is looked at again later instead: what shows now does not settle it.
@@ -50,7 +44,7 @@ BEGIN
     END;
 
     INSERT INTO @group (group_key, is_busy)
-    SELECT {{ plain('g.group_key') }}, 0
+    SELECT {{ 'g.group_key' | json_text }}, 0
     FROM OPENJSON(@groups) WITH (group_key nvarchar(max) '$.group_key') AS g;
 
     SET @group_key = (SELECT MIN(g.group_key) FROM @group AS g);

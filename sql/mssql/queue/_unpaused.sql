@@ -1,9 +1,3 @@
-{# Babelfish hands out the text of JSON strings with their escapes still in it. -#}
-{%- macro plain(text) -%}
-CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(
-            REPLACE(REPLACE({{ text }} COLLATE Latin1_General_100_BIN2, N'\\', NCHAR(1)), N'\"', N'"'), N'\n', NCHAR(10)),
-            N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
-{%- endmacro -%}
 -- The topics to hand out while some are paused: those asked for, or all that have something ready, less the
 -- paused ones. Hops from topic to topic along the index, so its cost is the number of topics.
 -- topics: a JSON array; null for all
@@ -35,7 +29,7 @@ BEGIN
         INSERT INTO @found (topic_key)
         SELECT DISTINCT t.topic + N'.'
         FROM (
-            SELECT {{ plain('j.value') }} COLLATE Latin1_General_100_BIN2 AS topic
+            SELECT {{ 'j.value' | json_text }} COLLATE Latin1_General_100_BIN2 AS topic
             FROM OPENJSON(@topics) AS j
         ) AS t
         WHERE LEN(t.topic + N'.') <= 256;

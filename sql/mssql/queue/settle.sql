@@ -1,11 +1,5 @@
 -- after: _bury, _lock_groups, _put_back, _regroup, claim
 
-{# Babelfish hands out the text of JSON strings with their escapes still in it. -#}
-{%- macro plain(text) -%}
-CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN {{ text }} ELSE REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(REPLACE(
-            REPLACE(REPLACE({{ text }} COLLATE Latin1_General_100_BIN2, N'\\', NCHAR(1)), N'\"', N'"'), N'\n', NCHAR(10)),
-            N'\r', NCHAR(13)), N'\t', NCHAR(9)), N'\b', NCHAR(8)), N'\f', NCHAR(12)), NCHAR(1), N'\') END
-{%- endmacro -%}
 -- Settles a batch, each message its own way, and claims the next: a busy worker's one round trip a batch.
 -- All or nothing. The first record of an id counts; messages that this owner does not hold are passed over.
 -- owner_token: not the nil uuid
@@ -81,7 +75,7 @@ BEGIN
             ELSE 0
         END,
         o.result,
-        {{ plain('o.error') }},
+        {{ 'o.error' | json_text }},
         o.delay_seconds
     FROM OPENJSON(@outcomes) AS j
     CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
