@@ -223,3 +223,11 @@ def test_contract_a_set_of_records_may_be_given_as_a_list_too(box: Box) -> None:
     rows = box.call("enqueue_many", messages=[box.record(headers={"a": "ü"}), box.record()])
     assert [row["outcome"] for row in rows] == ["created", "created"]
     assert headers_of(box.get(rows[0]["id"])) == {"a": "ü"}
+
+
+def test_contract_many_keeps_large_headers_and_payloads(box: Box) -> None:
+    headers = {f"key {number}": "ü🐘" * 500 for number in range(20)}
+    box.enqueue_many(box.record(payload="x" * 100_000, headers=headers))
+    (row,) = box.claim()
+    assert headers_of(row) == headers
+    assert row["payload"] == "x" * 100_000

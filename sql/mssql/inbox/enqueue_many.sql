@@ -99,7 +99,7 @@ BEGIN
         o.priority,
         {{ 'o.collapse_key' | json_text }},
         o.expires_at,
-        COALESCE(o.headers, {{ 'o.headers_text' | json_text }}),
+        COALESCE(CASE WHEN j.type = 5 THEN JSON_QUERY(j.value, N'$.headers') END, {{ 'o.headers_text' | json_text }}),
         o.received_at
     FROM OPENJSON(@messages) AS j
     CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
@@ -113,7 +113,6 @@ BEGIN
         priority nvarchar(max) '$.priority',
         collapse_key nvarchar(max) '$.collapse_key',
         expires_at nvarchar(max) '$.expires_at',
-        headers nvarchar(max) '$.headers' AS JSON,
         headers_text nvarchar(max) '$.headers',
         received_at nvarchar(max) '$.received_at'
     ) AS o;

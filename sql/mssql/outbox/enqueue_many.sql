@@ -92,7 +92,7 @@ BEGIN
         {{ 'o.dedup_key' | json_text }},
         {{ 'o.collapse_key' | json_text }},
         o.expires_at,
-        COALESCE(o.headers, {{ 'o.headers_text' | json_text }}),
+        COALESCE(CASE WHEN j.type = 5 THEN JSON_QUERY(j.value, N'$.headers') END, {{ 'o.headers_text' | json_text }}),
         o.created_at
     FROM OPENJSON(@messages) AS j
     CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
@@ -106,7 +106,6 @@ BEGIN
         dedup_key nvarchar(max) '$.dedup_key',
         collapse_key nvarchar(max) '$.collapse_key',
         expires_at nvarchar(max) '$.expires_at',
-        headers nvarchar(max) '$.headers' AS JSON,
         headers_text nvarchar(max) '$.headers',
         created_at nvarchar(max) '$.created_at'
     ) AS o;
