@@ -16,7 +16,7 @@ from typing import Literal
 
 import jinja2
 
-from pysqlbox.deploy.babelfish import json_text
+from pysqlbox.deploy.babelfish import json_long_text, json_text
 from pysqlbox.deploy.names import (
     DEFAULT_BOXES,
     IDENTIFIER_LIMIT,
@@ -174,6 +174,7 @@ class Renderer:
         environment.filters["ident"] = lambda name: quote_identifier(self.dialect, str(name))
         environment.filters["literal"] = lambda text: quote_literal(self.dialect, str(text))
         environment.filters["json_text"] = json_text
+        environment.filters["json_long_text"] = json_long_text
         return environment
 
     def template_text(self, path: str) -> str:

@@ -197,3 +197,15 @@ def test_contract_settle_moves_groups_on(box: Box) -> None:
     assert [box.take(batch=1), box.take(batch=1)] == [[made[0]], [made[2]]]
     rows = box.settle(OWNER, [outcome(made[0]), outcome(made[2], "fail", error="e")], claim_batch=2)
     assert sorted(ids(rows)) == [made[1], made[3]]
+
+
+def test_contract_settle_keeps_long_errors(box: Box) -> None:
+    error = 'a \\ "long" ü🐘\n' * 2000
+    made = [box.put(), box.put()]
+    box.claim()
+    records = [
+        {"id": made[0], "result": "abandon", "error": error},
+        {"id": made[1], "result": "fail", "error": error},
+    ]
+    box.settle(OWNER, records)
+    assert [box.get(message)["last_error"] for message in made] == [error, error]

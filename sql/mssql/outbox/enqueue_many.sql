@@ -84,7 +84,7 @@ BEGIN
     SELECT
         CONVERT(int, j.[key]) + 1, j.type,
         {{ 'o.topic' | json_text }},
-        {{ 'o.payload' | json_text }},
+        {{ 'payload' | json_long_text(record="CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END") }},
         {{ 'o.correlation_id' | json_text }},
         o.due_at, o.message_id,
         {{ 'o.group_id' | json_text }},
@@ -97,7 +97,6 @@ BEGIN
     FROM OPENJSON(@messages) AS j
     CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
         topic nvarchar(max) '$.topic',
-        payload nvarchar(max) '$.payload',
         correlation_id nvarchar(max) '$.correlation_id',
         due_at nvarchar(max) '$.due_at',
         message_id nvarchar(max) '$.message_id',

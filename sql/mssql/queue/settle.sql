@@ -75,7 +75,7 @@ BEGIN
             ELSE 0
         END,
         o.result,
-        {{ 'o.error' | json_text }},
+        {{ 'error' | json_long_text(record="CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END") }},
         o.delay_seconds
     FROM OPENJSON(@outcomes) AS j
     CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
@@ -83,7 +83,6 @@ BEGIN
         ids nvarchar(max) '$.ids' AS JSON,
         ids_text nvarchar(max) '$.ids',
         result nvarchar(max) '$.result',
-        error nvarchar(max) '$.error',
         delay_seconds nvarchar(max) '$.delay_seconds'
     ) AS o;
     -- Babelfish cuts the text of an array that is told a column of its own, so here it stays in its record.
