@@ -1,0 +1,23 @@
+"""The worker: a pool of threads that claim messages, run handlers and settle."""
+
+from __future__ import annotations
+
+from pysqlbox.worker.backoff import Backoff, exponential, fixed
+from pysqlbox.worker.context import Context
+from pysqlbox.worker.results import Ack, DeadLetter, NonRetryable, Release, Result, Retry
+from pysqlbox.worker.worker import Worker, WorkerStats
+
+__all__ = [
+    "Ack",
+    "Backoff",
+    "Context",
+    "DeadLetter",
+    "NonRetryable",
+    "Release",
+    "Result",
+    "Retry",
+    "Worker",
+    "WorkerStats",
+    "exponential",
+    "fixed",
+]

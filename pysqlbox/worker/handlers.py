@@ -1,0 +1,197 @@
+"""Handlers by topic: how each is called, and how many of them may run at once."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from pysqlbox.errors import InvalidArgument
+from pysqlbox.typed import batch_decoder_for, decoder_for
+from pysqlbox.worker.results import Ack, DeadLetter, Delay, Release, Result, Retry
+
+__all__ = ["Handler", "Handlers", "Message", "seconds"]
+
+Message = Any  # OutboxMessage or InboxMessage: what the box's claim answers
+
+_RESULTS = (Ack, Retry, Release, DeadLetter)
+
+
+def seconds(name: str, value: Delay | None) -> float | None:
+    """A length of time in seconds; it must be above 0."""
+    if value is None:
+        return None
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise InvalidArgument(f"{name}: must be seconds or a timedelta")
+    if not 0 < number < float("inf"):
+        raise InvalidArgument(f"{name}: must be above 0")
+    return float(number)
+
+
+class Handler:
+    """One registered callable."""
+
+    __slots__ = (
+        "active",
+        "batch",
+        "concurrency",
+        "decode",
+        "function",
+        "is_async",
+        "parked",
+        "passed_over",
+        "takes_context",
+        "timeout",
+        "topic",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        function: Callable[..., Any],
+        *,
+        batch: bool = False,
+        concurrency: int | None = None,
+        timeout: Delay | None = None,
+    ) -> None:
+        if concurrency is not None and (isinstance(concurrency, bool) or concurrency < 1):
+            raise InvalidArgument("concurrency: must be at least 1")
+        self.topic = topic
+        self.function = function
+        self.batch = batch
+        self.concurrency = concurrency
+        self.timeout = seconds("timeout", timeout)
+        self.decode = batch_decoder_for(function) if batch else decoder_for(function)
+        self.takes_context = _takes_two(function)
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004  # not a test for callability: an async __call__
+        )
+        self.active = 0
+        self.parked: deque[Any] = deque()
+        self.passed_over = False
+
+    def results(self, messages: Sequence[Message], answer: object) -> list[Result]:
+        """A batch handler's answer as one result per message."""
+        if answer is None:
+            return [Ack()] * len(messages)
+        if isinstance(answer, _RESULTS):
+            return [answer] * len(messages)
+        if isinstance(answer, Mapping):
+            return [result_of(answer.get(message.id)) for message in messages]
+        if isinstance(answer, Iterable) and not isinstance(answer, str | bytes):
+            found = [result_of(item) for item in answer]
+            if len(found) == len(messages):
+                return found
+            raise TypeError(f"the handler of {len(messages)} messages answered {len(found)} results")
+        raise TypeError(
+            f"a batch handler must answer None, a result or a list of them, not {type(answer).__name__}"
+        )
+
+
+def result_of(answer: object) -> Result:
+    """One message's result: None means Ack."""
+    if answer is None:
+        return Ack()
+    if isinstance(answer, _RESULTS):
+        return answer
+    raise TypeError(
+        f"a handler must answer None, Ack, Retry, Release or DeadLetter, not {type(answer).__name__}"
+    )
+
+
+class Handlers:
+    """The handlers of one worker, by topic."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, Handler] = {}
+        self._limited: list[Handler] = []
+        self._lock = threading.Lock()
+
+    def add(self, handler: Handler) -> None:
+        """Register a handler; a topic has one."""
+        with self._lock:
+            if handler.topic in self._by_topic:
+                raise InvalidArgument(f"topic {handler.topic!r}: has a handler already")
+            self._by_topic = {**self._by_topic, handler.topic: handler}
+            if handler.concurrency is not None:
+                self._limited = [*self._limited, handler]
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._by_topic
+
+    @property
+    def by_topic(self) -> Mapping[str, Handler]:
+        """The handlers as they are now; adding one makes a new mapping."""
+        return self._by_topic
+
+    def topics(self) -> list[str]:
+        """Every topic with a handler."""
+        return list(self._by_topic)
+
+    def saturated(self) -> set[str]:
+        """The topics that may not have another message started now."""
+        if not self._limited:
+            return set()
+        found = [h for h in self._limited if h.active >= (h.concurrency or 0) or h.parked]
+        for handler in found:
+            handler.passed_over = True
+        return {handler.topic for handler in found}
+
+    def enter(self, handler: Handler, work: object) -> bool:
+        """Take one of a limited handler's places, or park the work until one is free."""
+        with self._lock:
+            if handler.active < (handler.concurrency or 0):
+                handler.active += 1
+                return True
+            handler.parked.append(work)
+            return False
+
+    def leave(self, handler: Handler) -> tuple[Any, bool]:
+        """Give a place back: what was parked for it first, if anything, and whether to ask the database.
+
+        That is so if claims have passed the topic over for want of a place, and nothing is parked any more.
+        """
+        with self._lock:
+            handler.active -= 1
+            parked = handler.parked.popleft() if handler.parked else None
+            ask = handler.passed_over and not handler.parked
+            if ask:
+                handler.passed_over = False
+            return parked, ask
+
+    def unpark_one(self, handler: Handler) -> Any:
+        """What is parked for a place that nobody took, because what was to take it was given up."""
+        with self._lock:
+            if handler.parked and handler.active < (handler.concurrency or 0):
+                return handler.parked.popleft()
+            return None
+
+    def unpark(self) -> list[Any]:
+        """Everything that is parked, which is then nobody's (when the worker stops)."""
+        with self._lock:
+            found = [work for handler in self._limited for work in handler.parked]
+            for handler in self._limited:
+                handler.parked.clear()
+            return found
+
+    def parked(self) -> list[Any]:
+        """Everything that is parked now, for the lease keeper."""
+        return [work for handler in self._limited for work in list(handler.parked)]
+
+
+def _takes_two(function: Callable[..., Any]) -> bool:
+    """Whether a handler takes a second positional argument, the context."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # a builtin without a signature
+        return False
+    positional = [
+        p
+        for p in parameters
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+    ]
+    return len(positional) > 1

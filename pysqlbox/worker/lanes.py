@@ -1,0 +1,94 @@
+"""A lane: one box that a worker serves, when to ask it again, and how much to ask for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pysqlbox.worker.handlers import Handlers
+from pysqlbox.worker.logs import log_of
+
+if TYPE_CHECKING:
+    from pysqlbox.queue import Queue
+
+#: The topic of the messages that wait for joins; they wait however long it takes.
+JOIN_WAIT = "join.wait"
+#: What a box's setting is unless somebody changed it.
+DEFAULT_MAX_ATTEMPTS = 10
+#: How much handling one claim should bring: short enough that nothing waits long behind it.
+CLAIM_SECONDS = 0.02
+#: What a box whose handlers are not timed yet is asked for.
+FIRST_CLAIM = 4
+#: The shortest pause between two claims that find nothing; each pause after it is twice as long.
+EAGER_SECONDS = 0.002
+#: After this long without work ask half as often.
+DROWSY_AFTER = 5.0
+
+
+class Lane:
+    """What the worker knows of one box; guarded by the crew's lock, except for the cost, a float only set."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        handlers: Handlers,
+        *,
+        topics: Sequence[str] | None,
+        batch_size: int,
+        poll_seconds: float,
+        max_attempts: int | None,
+    ) -> None:
+        self.queue = queue
+        self.name = queue.name
+        self.log = log_of(queue.box)
+        self.handlers = handlers
+        self.topics = None if topics is None else list(topics)
+        self.batch_size = batch_size
+        self.poll_seconds = poll_seconds
+        self.max_attempts = max_attempts  # None until the box's own setting has been read
+        self.next_poll = 0.0
+        self.last_work = time.monotonic()
+        self.dry_at = -1
+        self._cost: float | None = None
+
+    def gives_up(self, topic: str, attempt: int) -> bool:
+        """Whether a message that has now failed this often is given up."""
+        limit = DEFAULT_MAX_ATTEMPTS if self.max_attempts is None else self.max_attempts
+        return 0 < limit <= attempt and topic != JOIN_WAIT
+
+    def claim_size(self) -> int:
+        """As many messages as are handled in a short while, at most the batch size."""
+        cost = self._cost
+        if cost is None:
+            return min(FIRST_CLAIM, self.batch_size)
+        if cost * self.batch_size <= CLAIM_SECONDS:
+            return self.batch_size
+        return max(1, int(CLAIM_SECONDS / cost))
+
+    def note_cost(self, seconds: float, count: int) -> None:
+        """Remember how long a message takes, the latest batches weighing most; slower counts at once."""
+        each = seconds / count
+        cost = self._cost
+        self._cost = each if cost is None or each > 2 * cost else 0.75 * cost + 0.25 * each
+
+    def claim_topics(self) -> list[str] | None:
+        """The topics to claim, None for all; those whose handlers are all busy wait in the database."""
+        busy = self.handlers.saturated()
+        if not busy:
+            return self.topics
+        wanted = self.topics if self.topics is not None else self.handlers.topics()
+        return [topic for topic in wanted if topic not in busy]
+
+    def schedule(self, asked: int, got: int, now: float) -> None:
+        """Set the time of the next claim by what this one brought."""
+        if got:
+            self.last_work = now
+            self.next_poll = now if got >= asked else now + EAGER_SECONDS
+            return
+        quiet = now - self.last_work
+        if quiet < DROWSY_AFTER:
+            wait = min(max(quiet, EAGER_SECONDS), self.poll_seconds)
+        else:
+            wait = 2 * self.poll_seconds
+        self.next_poll = now + wait

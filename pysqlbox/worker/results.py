@@ -1,0 +1,43 @@
+"""What a handler may answer, and the exception that asks not to be tried again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+__all__ = ["Ack", "DeadLetter", "NonRetryable", "Release", "Result", "Retry"]
+
+#: A length of time: seconds or a timedelta.
+Delay = float | timedelta
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """Done; what returning nothing means too."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Try again after a delay, or under backoff; counts an attempt, and gives up after the last one."""
+
+    delay: Delay | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Hand it back at once, no attempt counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Give the message up, with a reason that is kept."""
+
+    error: str
+
+
+Result = Ack | Retry | Release | DeadLetter
+
+
+class NonRetryable(Exception):
+    """Raised by a handler: this message can never succeed, so it becomes a dead letter at once."""

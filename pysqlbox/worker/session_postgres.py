@@ -1,0 +1,140 @@
+"""The worker's session on PostgreSQL: prepared statements, binary results, loaders registered once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import psycopg
+from psycopg import sql
+from psycopg.adapt import Buffer, Loader
+from psycopg.pq import Format
+
+from pysqlbox.drivers import postgres
+from pysqlbox.errors import PysqlboxError
+from pysqlbox.worker.sessions import Outcomes
+
+if TYPE_CHECKING:
+    from pysqlbox.box import Box
+    from pysqlbox.queue import Queue
+
+__all__ = ["PostgresSession"]
+
+#: The answers of a pooler that does not carry prepared statements along, and after routines have changed.
+_NOT_PREPARED = {"26000", "42P05", "0A000"}
+
+
+class _HeadersLoader(Loader):
+    """jsonb as Python values: only headers have that type, and few messages have headers."""
+
+    format = Format.BINARY
+
+    def load(self, data: Buffer) -> object:
+        return json.loads(bytes(data[1:]))  # the first byte is the version of the format
+
+
+class PostgresSession:
+    """One connection with its prepared statements; opened when first used, and again when it was lost."""
+
+    def __init__(self, box: Box) -> None:
+        self._box = box
+        self._connection: psycopg.Connection[Any] | None = None
+        self._cursor: psycopg.Cursor[Any] | None = None
+        self._queries: dict[str, tuple[sql.Composed, sql.Composed]] = {}
+        self._prepare: bool | None = True
+
+    def settle(
+        self,
+        queue: Queue,
+        owner: uuid.UUID,
+        outcomes: Outcomes,
+        claim: int,
+        lease_seconds: int,
+        topics: Sequence[str] | None,
+    ) -> list[Any]:
+        """Settle and claim in one round trip; the claimed messages."""
+        claim_query, settle_query = self._queries.get(queue.name) or self._compose(queue.name)
+        wanted = None if topics is None else list(topics)
+        if outcomes:
+            rows = self._run(settle_query, (owner, outcomes.as_json(), claim, lease_seconds, wanted))
+        elif claim:
+            rows = self._run(claim_query, (owner, lease_seconds, claim, wanted))
+        else:
+            return []
+        message_type = queue.message_type
+        return [message_type(*row) for row in rows]
+
+    def call(self, routine: str, arguments: Mapping[str, object]) -> list[dict[str, object]]:
+        """Any other routine, by the driver's ordinary call."""
+        try:
+            return postgres.call(self._connected(), self._box.schema, routine, arguments)
+        except PysqlboxError:
+            self.close()
+            raise
+
+    def setting(self, queue: Queue, name: str) -> str | None:
+        """A setting of a box; None where this user may not read it."""
+        query = sql.SQL("SELECT value FROM {} WHERE name = %s").format(
+            sql.Identifier(self._box.schema, f"{queue.name}_settings")
+        )
+        try:
+            row = self._connected().execute(query, (name,)).fetchone()
+        except psycopg.errors.InsufficientPrivilege:
+            return None
+        except psycopg.Error as error:
+            self.close()
+            raise postgres.map_error(error) from error
+        return None if row is None else str(row[0])
+
+    def close(self) -> None:
+        """Close the connection, if one is open."""
+        connection, self._connection, self._cursor = self._connection, None, None
+        if connection is not None:
+            with contextlib.suppress(psycopg.Error):
+                connection.close()
+
+    def _compose(self, name: str) -> tuple[sql.Composed, sql.Composed]:
+        def query(routine: str, casts: str) -> sql.Composed:
+            return sql.SQL("SELECT * FROM {}(" + casts + ")").format(
+                sql.Identifier(self._box.schema, f"{name}_{routine}")
+            )
+
+        found = (
+            query("claim", "%s::uuid, %s::integer, %s::integer, %s::text[]"),
+            query("settle", "%s::uuid, %s::jsonb, %s::integer, %s::integer, %s::text[]"),
+        )
+        self._queries[name] = found
+        return found
+
+    def _run(self, query: sql.Composed, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        try:
+            self._connected()
+            cursor = cast("psycopg.Cursor[Any]", self._cursor)
+            try:
+                cursor.execute(query, values, prepare=self._prepare)
+            except psycopg.Error as error:
+                if error.sqlstate not in _NOT_PREPARED or not self._prepare:
+                    raise
+                self._prepare = False
+                cursor.execute(query, values, prepare=False)
+            return cursor.fetchall()
+        except psycopg.Error as error:
+            self.close()
+            raise postgres.map_error(error) from error
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        if self._connection is None:
+            connection = postgres.connect(self._box.target, autocommit=True)
+            connection.prepare_threshold = 5 if self._prepare else None
+            try:
+                connection.execute("SET TimeZone = 'UTC'")
+            except psycopg.Error as error:
+                connection.close()
+                raise postgres.map_error(error) from error
+            connection.adapters.register_loader("jsonb", _HeadersLoader)
+            self._connection = connection
+            self._cursor = connection.cursor(binary=True)
+        return self._connection

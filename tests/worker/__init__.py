@@ -1,0 +1,1 @@
+"""The worker: results, threads, leases, stopping, and whole processes that meet accidents."""

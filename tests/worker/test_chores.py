@@ -1,0 +1,187 @@
+"""Reaping and cleaning up by one elected worker, and waking up."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import pytest
+
+import pysqlbox
+from pysqlbox.worker.caretaker import Caretaker, Chore
+from pysqlbox.worker.lanes import Lane
+from tests.support.database import Database
+from tests.worker.conftest import MakeWorker
+from tests.worker.support import OWNER, nothing, put, put_many, status, until
+
+Queue = pysqlbox.Outbox | pysqlbox.Inbox
+
+
+@pytest.mark.every_engine
+def test_obx_100_ibx_112_a_worker_reaps_and_says_so(
+    queue: Queue,
+    make: MakeWorker,
+    db: Database,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def schedule(lane: Lane, _asked: int, _got: int, now: float) -> None:
+        lane.next_poll = now + 60  # for a claim reaps a few itself
+
+    monkeypatch.setattr(Lane, "schedule", schedule)
+    worker = make(reap_seconds=0.2, listen=False)
+    worker.start()
+    time.sleep(0.1)
+    made = put_many(queue, 3)
+    assert len(queue.claim(OWNER, lease_seconds=5)) == 3
+    db.advance(6)
+    with caplog.at_level(logging.INFO):
+        until(lambda: {queue.get(message).attempt for message in made} == {1})
+        until(lambda: f"{queue.name}: reap, 3 messages" in caplog.text)
+        worker.stop()
+
+
+@pytest.mark.every_engine
+def test_a_worker_cleans_up_what_is_older_than_the_retention(
+    queue: Queue, make: MakeWorker, db: Database
+) -> None:
+    old = put_many(queue, 3)
+    queue.ack(OWNER, [message.id for message in queue.claim(OWNER)])
+    db.advance(100)
+    new = put(queue)
+    worker = make(cleanup_seconds=0.2, retention=50)
+    worker.add_handler("t", nothing)
+    worker.start()
+    until(lambda: status(queue, new) == "Done")
+
+    def gone() -> bool:
+        try:
+            queue.get(old[2])
+        except pysqlbox.NotFound:
+            return True
+        return False
+
+    until(gone)
+    worker.stop()
+    assert status(queue, new) == "Done"
+
+
+@pytest.mark.every_engine
+def test_one_of_two_workers_does_the_chores(
+    box: pysqlbox.Box,
+    make: MakeWorker,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An election for each round and box, in the ledger; both together do no more than one alone."""
+    chores: list[Chore] = []
+    monkeypatch.setattr(Caretaker, "_do", lambda _caretaker, chore: chores.append(chore))
+    workers = [make(boxes=["outbox", "mail"], reap_seconds=0.4, poll_seconds=30) for _ in range(2)]
+    began = time.monotonic()
+    for worker in workers:
+        worker.start()
+    time.sleep(1.8)
+    took = time.monotonic() - began
+    for worker in workers:
+        worker.stop()
+    for name in ("outbox", "mail"):
+        # What is won stays won for a second at least.
+        assert 1 <= len([chore for chore in chores if chore.box == name]) <= took + 1
+        assert box.ledger.get(f"pysqlbox:cleanup:{name}").attempts == 0
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, set()), ({"reap_seconds": 0.2}, {"reap"}), ({"cleanup_seconds": 0.2}, {"cleanup"}),
+        ({"reap_seconds": 0.2, "cleanup_seconds": 0.2}, {"reap", "cleanup"}),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_each_chore_can_be_left_to_others(
+    box: pysqlbox.Box, make: MakeWorker, options: dict[str, float], expected: set[str]
+) -> None:
+    worker = make(boxes=["outbox"], **options)
+
+    def done() -> set[str]:
+        return {name for name in ("reap", "cleanup") if box.ledger.get(f"pysqlbox:{name}:outbox").attempts}
+
+    worker.start()
+    if expected:
+        until(lambda: done() == expected)
+    else:
+        time.sleep(0.4)
+    worker.stop()
+    assert done() == expected
+
+
+@pytest.mark.dialect("postgres")
+def test_a_notification_wakes_faster_than_polling(queue: Queue, make: MakeWorker) -> None:
+    worker = make(boxes=[queue.name], poll_seconds=30)
+    worker.add_handler("t", nothing)
+    worker.start()
+    time.sleep(0.5)
+    for _ in range(2):
+        message = put(queue)
+        began = time.monotonic()
+        until(lambda message=message: status(queue, message) == "Done", 5)  # type: ignore[misc]
+        assert time.monotonic() - began < 2
+        time.sleep(0.3)
+    worker.stop()
+
+
+@pytest.mark.dialect("postgres")
+def test_a_listener_that_was_cut_off_listens_again(box: pysqlbox.Box, make: MakeWorker, db: Database) -> None:
+    worker = make(boxes=["outbox"], poll_seconds=30)
+    worker.add_handler("t", nothing)
+    worker.start()
+    time.sleep(0.3)
+    (cut,) = db.sql(
+        "SELECT count(pg_terminate_backend(pid)) AS n FROM pg_stat_activity"
+        " WHERE datname = current_database() AND query LIKE 'LISTEN%%'"
+    )
+    assert cut["n"] == 1
+    message = put(box.outbox)
+    until(lambda: status(box.outbox, message) == "Done", 5)
+    time.sleep(1)
+    message = put(box.outbox)
+    until(lambda: status(box.outbox, message) == "Done", 5)
+    worker.stop()
+
+
+@pytest.mark.every_engine
+def test_polling_alone_finds_what_comes(queue: Queue, make: MakeWorker, db: Database) -> None:
+    worker = make(poll_seconds=0.1, listen=False)
+    worker.add_handler("t", nothing)
+    worker.start()
+    time.sleep(0.3)
+    message = put(queue)
+    until(lambda: status(queue, message) == "Done", 2)
+    later = put(queue, due_at=_later(db, 0.4))
+    until(lambda: status(queue, later) == "Done", 3)
+    worker.stop()
+
+
+def _later(db: Database, seconds: float) -> object:
+    from datetime import UTC, datetime, timedelta
+
+    del db
+    return datetime.now(UTC) + timedelta(seconds=seconds)
+
+
+def test_obx_116_ibx_124_polling_backs_off_when_idle(
+    queue: Queue, make: MakeWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = make(boxes=[queue.name], poll_seconds=0.2, listen=False)
+    worker.add_handler("t", nothing)
+    put(queue)
+    with caplog.at_level(logging.DEBUG, "pysqlbox.worker"):
+        worker.start()
+        until(lambda: worker.stats().acked == 1)
+        time.sleep(0.6)
+        before = len(caplog.records)
+        time.sleep(0.8)
+        claims = len(caplog.records) - before
+        worker.stop()
+    assert 1 <= claims <= 6

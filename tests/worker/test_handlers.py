@@ -1,0 +1,288 @@
+"""Ways to write a handler: with a context, async, typed; and handlers that take too long."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import pysqlbox
+from pysqlbox.worker import Context, fixed
+from tests.worker.conftest import MakeWorker
+from tests.worker.support import OWNER, Calls, put, put_many, status, threads, until
+
+Queue = pysqlbox.Outbox | pysqlbox.Inbox
+
+
+def test_a_second_argument_is_the_context(queue: Queue, make: MakeWorker) -> None:
+    found: list[tuple[Any, Context]] = []
+    worker = make()
+
+    @worker.handler("t")
+    def handle(message: Any, context: Context) -> None:
+        assert context.message is message
+        assert not context.cancelled
+        assert not context.wait(0.01)
+        found.append((message, context))
+
+    put(queue)
+    assert worker.drain() == 1
+    ((message, context),) = found
+    assert context.messages == [message]
+    assert message.payload not in repr(context)
+
+
+def test_a_default_argument_is_no_context(box: pysqlbox.Box, make: MakeWorker) -> None:
+    found: list[object] = []
+    worker = make()
+    worker.add_handler("t", lambda message, extra="own": found.append((message.id, extra)))
+    message = put(box.outbox)
+    worker.drain()
+    assert found == [(message, "own")]
+
+
+def test_a_context_says_when_the_worker_stops(box: pysqlbox.Box, make: MakeWorker) -> None:
+    begun = threading.Event()
+    worker = make()
+
+    @worker.handler("t")
+    def handle(_message: Any, context: Context) -> pysqlbox.Release:
+        begun.set()
+        assert context.wait(20)
+        assert context.cancelled
+        return pysqlbox.Release()
+
+    message = put(box.outbox)
+    worker.start()
+    assert begun.wait(5)
+    began = time.monotonic()
+    assert worker.stop(10)
+    assert time.monotonic() - began < 3
+    assert (status(box.outbox, message), box.outbox.get(message).attempt) == ("Ready", 0)
+
+
+def test_handlers_may_be_any_callable(box: pysqlbox.Box, make: MakeWorker) -> None:
+    found: list[str] = []
+
+    class Handler:
+        def __call__(self, message: Any) -> None:
+            found.append(message.topic)
+
+        def method(self, message: Any) -> None:
+            found.append(message.topic)
+
+        async def coroutine(self, message: Any) -> None:
+            await asyncio.sleep(0)
+            found.append(message.topic)
+
+    def with_prefix(_prefix: str, message: Any) -> None:
+        found.append(message.topic)
+
+    def wrapped(message: Any) -> Any:
+        return Handler().coroutine(message)
+
+    handlers: dict[str, Callable[..., Any]] = {
+        "object": Handler(),
+        "method": Handler().method,
+        "partial": functools.partial(with_prefix, "x"),
+        "async method": Handler().coroutine,
+        "async partial": functools.partial(Handler.coroutine, Handler()),
+        "answers a coroutine": wrapped,
+    }
+    worker = make()
+    for topic, handler in handlers.items():
+        worker.add_handler(topic, handler)
+        put(box.outbox, topic)
+    assert worker.drain() == len(handlers)
+    assert sorted(found) == sorted(handlers)
+    assert worker.stats().acked == len(handlers)
+
+
+def test_async_handlers_with_every_result(queue: Queue, make: MakeWorker) -> None:
+    worker = make(threads=2, backoff=fixed(5))
+    loops: dict[str, set[int]] = {}
+
+    @worker.handler("t")
+    async def handle(message: Any, context: Context) -> Any:
+        loops.setdefault(threading.current_thread().name, set()).add(id(asyncio.get_running_loop()))
+        await asyncio.sleep(0.001)
+        assert not context.cancelled
+        match message.payload:
+            case "retry":
+                return pysqlbox.Retry(delay=5)
+            case "raise":
+                raise ValueError("no")
+            case "exit":
+                raise SystemExit(1)
+            case "dead":
+                return pysqlbox.DeadLetter("dead")
+        return None
+
+    made = {payload: put(queue, payload=payload) for payload in ("ok", "retry", "raise", "exit", "dead", "2")}
+    assert worker.drain() == 6
+    found = {payload: status(queue, message) for payload, message in made.items()}
+    assert found == {
+        "ok": "Done", "retry": "Ready", "raise": "Ready", "exit": "Ready", "dead": "Failed", "2": "Done"
+    }  # fmt: skip
+    assert queue.get(made["exit"]).last_error == "SystemExit: 1"
+    assert queue.get(made["raise"]).attempt == 1
+    assert all(len(found) == 1 for found in loops.values()), "a thread keeps its loop"
+
+
+@dataclass
+class Order:
+    """What the typed handlers take."""
+
+    number: int
+    name: str | None = None
+
+
+def test_typed_handlers(queue: Queue, make: MakeWorker, caplog: pytest.LogCaptureFixture) -> None:
+    found: list[Order] = []
+    worker = make()
+
+    @worker.handler("t")
+    def handle(order: Order) -> None:
+        found.append(order)
+
+    good = put(queue, payload={"number": 7, "name": "x"})
+    bad = [put(queue, payload=text) for text in ('{"number": "SECRET"}', "SECRET", "[]", "")]
+    with caplog.at_level(logging.DEBUG):
+        worker.drain()
+    assert found == [Order(7, "x")]
+    assert status(queue, good) == "Done"
+    for message in bad:
+        stored = queue.get(message)
+        assert (status(queue, message), stored.attempt) == ("Failed", 0)
+        assert stored.last_error
+        assert "SECRET" not in stored.last_error
+    assert "SECRET" not in caplog.text
+
+
+@pytest.mark.every_engine
+def test_a_handler_that_overruns_its_time_is_written_off(
+    queue: Queue, make: MakeWorker, calls: Calls, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its message is retried, another thread takes its place, and its late answer counts for nothing."""
+    go = threading.Event()
+    worker = make(threads=1, backoff=fixed(30), handler_timeout=0.3)
+    contexts: list[Context] = []
+
+    @worker.handler("hangs")
+    def hang(_message: Any, context: Context) -> None:
+        contexts.append(context)
+        go.wait(20)
+
+    worker.add_handler("t", calls.handler())
+    hanging = put(queue, "hangs")
+    group = [put(queue, "hangs", group_id="g"), put(queue, group_id="g")]
+    others = put_many(queue, 20)
+    worker.start()
+    until(lambda: len(calls.all) == 20 and status(queue, hanging) == "Ready")
+    until(lambda: queue.get(group[0]).attempt == 1)
+    for message in (hanging, group[0]):
+        stored = queue.get(message)
+        assert (stored.attempt, stored.owner_token) == (1, None)
+        assert "0.3 seconds" in (stored.last_error or "")
+    assert queue.get(group[1]).owner_token is None
+    assert queue.get(group[1]).attempt == 0
+    assert all(context.cancelled for context in contexts)
+    later = put(queue)
+    until(lambda: status(queue, later) == "Done")
+    go.set()
+    assert worker.stop(5)
+    until(lambda: not threads())
+    assert [status(queue, m) for m in (hanging, *group)] == ["Ready"] * 3
+    assert {status(queue, message) for message in others} == {"Done"}
+    stats = worker.stats()
+    assert (stats.acked, stats.retried, stats.busy_threads) == (21, 2, 0)
+    assert any("0.3 seconds" in r.getMessage() for r in caplog.records if r.levelno == logging.ERROR)
+
+
+def test_the_lease_of_a_handler_that_overran_is_not_extended(
+    box: pysqlbox.Box, make: MakeWorker, calls: Calls
+) -> None:
+    """The message goes to somebody else while the first handler still hangs; its late answer does nothing."""
+    go = threading.Event()
+    worker = make(boxes=["outbox"], threads=1, backoff=fixed(0.01), lease_seconds=1)
+    turn = iter(range(100))
+
+    def handle(message: Any) -> None:
+        call = calls.begin(message)
+        if next(turn) == 0:
+            go.wait(20)
+        calls.end(call)
+
+    worker.add_handler("t", handle, timeout=0.2)
+    message = put(box.outbox)
+    worker.start()
+    until(lambda: status(box.outbox, message) == "Done")
+    go.set()
+    worker.stop(5)
+    assert [call.attempt for call in calls.of(message)] == [0, 1]
+    assert worker.stats().acked == 1
+
+
+def test_overrunning_counts_towards_max_attempts(box: pysqlbox.Box, make: MakeWorker) -> None:
+    go = threading.Event()
+    worker = make(threads=1, max_attempts=2, backoff=fixed(0.01))
+    worker.add_handler("t", lambda _message: go.wait(20) and None, timeout=0.1)
+    message = put(box.outbox)
+    worker.start()
+    until(lambda: status(box.outbox, message) == "Failed")
+    assert (worker.stats().retried, worker.stats().dead) == (1, 1)
+    go.set()
+    worker.stop(5)
+
+
+def test_a_timeout_of_its_own_comes_before_the_workers(box: pysqlbox.Box, make: MakeWorker) -> None:
+    worker = make(handler_timeout=0.1, backoff=fixed(30))
+    worker.add_handler("long", lambda _message: time.sleep(0.4), timeout=5)
+    worker.add_handler("short", lambda _message: time.sleep(0.4))
+    long, short = put(box.outbox, "long"), put(box.outbox, "short")
+    worker.drain()
+    assert status(box.outbox, long) == "Done"
+    assert box.outbox.get(short).attempt == 1
+
+
+def test_a_hanging_handler_gives_its_place_in_a_limited_topic_back(
+    box: pysqlbox.Box, make: MakeWorker, calls: Calls
+) -> None:
+    go = threading.Event()
+    worker = make(threads=2, backoff=fixed(30), poll_seconds=30, listen=False)
+
+    def handle(message: Any) -> None:
+        if message.payload == "hang":
+            go.wait(20)
+        calls.end(calls.begin(message))
+
+    worker.add_handler("t", handle, concurrency=1, timeout=0.3)
+    put(box.outbox, payload="hang")
+    made = put_many(box.outbox, 10)
+    worker.start()
+    until(lambda: [status(box.outbox, message) for message in made] == ["Done"] * 10, 8)
+    go.set()
+    worker.stop(5)
+    more = put_many(box.outbox, 4)
+    assert worker.drain() == 4
+    assert [status(box.outbox, message) for message in more] == ["Done"] * 4
+
+
+def test_a_batch_that_overruns_is_retried_whole(box: pysqlbox.Box, make: MakeWorker) -> None:
+    go = threading.Event()
+    worker = make(threads=1, backoff=fixed(30))
+    worker.add_handler("t", lambda _messages: go.wait(20) and None, batch=True, timeout=0.2)
+    made = put_many(box.outbox, 4)
+    worker.start()
+    until(lambda: all(box.outbox.get(message).attempt == 1 for message in made))
+    go.set()
+    worker.stop(5)
+    assert worker.stats().retried == 4
+    assert box.outbox.claim(OWNER) == []

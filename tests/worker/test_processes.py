@@ -1,0 +1,175 @@
+"""Whole worker processes and what can happen to them: nothing lost, nothing acknowledged that did not end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+import pysqlbox
+from tests.concurrency import crashing
+from tests.support.database import Database
+from tests.support.deployment import deploy
+from tests.worker.processes import (
+    Journal,
+    check_acknowledged,
+    check_journal,
+    done,
+    fill,
+    processes,
+    until_done,
+    until_ended,
+)
+from tests.worker.proxy import proxy
+from tests.worker.support import OWNER, put, status, until
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Journal:
+    """An empty journal."""
+    return Journal(tmp_path / "journal")
+
+
+@pytest.mark.every_engine
+def test_a_process_killed_between_claim_and_settle_loses_nothing(
+    db: Database, box: pysqlbox.Box, journal: Journal
+) -> None:
+    """With kill -9, again and again, in the middle of handlers and of what they had finished before."""
+    lease = 1 if db.dialect == "postgres" else 6  # Babelfish's first calls on a connection take seconds
+    ids = fill(box, 120, groups=4, sleep=0.01)
+    with processes(db, journal) as start:
+        for turn in range(1, 4):
+            victim = start(lease_seconds=lease)
+            until_ended(journal, 20 * turn)
+            victim.kill()
+            check_acknowledged(db, journal)
+        last = start(lease_seconds=lease)
+        until_done(db, ids)
+        last.stop()
+    check_journal(db, journal, ids)
+    again = len(journal.of("end")) - len(ids)
+    assert again <= 3 * 60, "what was settled before the kill was not handled again"
+
+
+@pytest.mark.every_engine
+def test_obx_053_two_processes_share_a_box(db: Database, box: pysqlbox.Box, journal: Journal) -> None:
+    """Each message once; both work; groups keep their order across them; one of them is killed on the way."""
+    with processes(db, journal) as start:
+        pair = [start(lease_seconds=2 if db.dialect == "postgres" else 8) for _ in range(2)]
+        ids = fill(box, 200, groups=5, sleep=0.01)
+        until_ended(journal, 60)
+        assert {line.pid for line in journal.lines()} == {process.pid for process in pair}
+        assert len(set(journal.of("end"))) == len(journal.of("end")), "handled twice"
+        pair[0].kill()
+        until_done(db, ids)
+        pair[1].stop()
+    check_journal(db, journal, ids)
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_a_signal_lets_handlers_finish_and_releases_the_rest(
+    db: Database, box: pysqlbox.Box, journal: Journal, number: signal.Signals
+) -> None:
+    """Status 0, no thread left, and what was not begun can be had at once, no attempt counted."""
+    ids = fill(box, 12, groups=1, sleep=0.7)
+    with processes(db, journal) as start:
+        process = start(threads=3)
+        until(lambda: len(journal.of("begin")) >= 3)
+        begun = set(journal.of("begin"))
+        process.signal(number)
+        answer = process.ended()
+    assert answer["left"] == []
+    ended = set(journal.of("end"))
+    assert begun <= ended
+    assert set(journal.of("begin")) == ended
+    assert done(db) == ended
+    rest = set(ids) - ended
+    assert len(rest) >= 6
+    assert {box.outbox.get(message).attempt for message in rest} == {0}
+    assert {status(box.outbox, message) for message in rest} == {"Ready"}
+    assert answer["acked"] == len(ended)
+
+
+def test_a_second_signal_does_not_wait_for_the_handlers(
+    db: Database, box: pysqlbox.Box, journal: Journal
+) -> None:
+    (message,) = fill(box, 1, sleep=60)
+    with processes(db, journal) as start:
+        process = start()
+        until(lambda: journal.of("begin"))
+        process.signal(signal.SIGTERM)
+        time.sleep(0.5)
+        assert status(box.outbox, message) == "InProgress"
+        began = time.monotonic()
+        process.signal(signal.SIGTERM)
+        process.ended(10)
+        assert time.monotonic() - began < 5
+    assert (status(box.outbox, message), box.outbox.get(message).attempt) == ("Ready", 0)
+
+
+def test_a_handler_that_hangs_holds_up_neither_the_others_nor_the_end(
+    db: Database, box: pysqlbox.Box, journal: Journal
+) -> None:
+    hanging = [put(box.outbox, payload=json.dumps({"hang": True}), group_id=g) for g in (None, "g")]
+    behind = put(box.outbox, payload="{}", group_id="g")
+    ids = fill(box, 30)
+    with processes(db, journal) as start:
+        process = start(threads=2, handler_timeout=0.5, stop_timeout=1.0)
+        until_done(db, [*ids, *hanging, behind])
+        assert {box.outbox.get(message).attempt for message in hanging} == {1}
+        answer = process.stop()
+    assert answer["acked"] == 33
+    order = [line.id for line in journal.lines() if line.group == "g" and line.what == "end"]
+    assert order == [hanging[1], behind]
+
+
+@pytest.mark.every_engine
+@pytest.mark.dialect("postgres")
+@pytest.mark.parametrize("how", ["before", "after"])
+def test_connections_cut_in_the_middle_of_settle(
+    db: Database, box: pysqlbox.Box, journal: Journal, how: str
+) -> None:
+    """The server never hears of it, or has done it and nobody learns that."""
+    ids = fill(box, 150, groups=3, sleep=0.002)
+
+    def cut(said: int) -> str | None:
+        return how if 20 < said < 90 and said % 9 == 0 else None
+
+    with proxy(db, cut) as (between, url), processes(db, journal) as start:
+        # A claim that nobody learnt of comes back with its lease.
+        process = start(url, lease_seconds=1, batch_size=5, cleanup_seconds=None, reap_seconds=None)
+        until_done(db, ids, 40)
+        process.stop()
+        assert between.cuts >= 3
+    check_journal(db, journal, ids)
+
+
+@pytest.mark.parametrize("version", crashing.versions() or ["none"])
+def test_a_server_restarted_under_load(version: str, journal: Journal) -> None:
+    """Twice without warning; the workers come back by themselves, and with them everything that was left."""
+    if version == "none":
+        pytest.skip("no PostgreSQL here whose server programs can be started apart")
+    with crashing.server(version) as server:
+        deploy(server.url)
+        db = Database("postgres", "infra", server.url, version)
+        with pysqlbox.connect(server.url) as box, processes(db, journal) as start:
+            ids = fill(box, 300, groups=4, sleep=0.005)
+            pair = [start(lease_seconds=2) for _ in range(2)]
+            for turn in range(1, 3):
+                until_ended(journal, 60 * turn)
+                db.close()
+                server.crash()
+                time.sleep(0.5)
+                server.start()
+                check_acknowledged(db, journal)
+            ids += fill(box, 20)
+            until_done(db, ids, 40)
+            for process in pair:
+                process.stop()
+            check_journal(db, journal, ids)
+            assert box.outbox.claim(OWNER) == []
+            db.close()
