@@ -5,7 +5,7 @@ from __future__ import annotations
 __all__ = ["json_long_text", "json_text"]
 
 _NAMED = {"\\n": 10, "\\r": 13, "\\t": 9, "\\b": 8, "\\f": 12}
-_BACKSLASH = "NCHAR(65535)"  # stands for a backslash of the text itself meanwhile; no character has that number
+_BACKSLASH = "NCHAR(65535)"  # stands for a backslash of the text meanwhile; no character has that number
 
 
 def json_text(expression: str) -> str:

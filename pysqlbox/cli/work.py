@@ -1,0 +1,195 @@
+"""``pysqlbox work``: run a worker that a module defines."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from pysqlbox.box import connect
+from pysqlbox.cli.options import DURATION, schema_option, url_option
+from pysqlbox.worker import Worker
+
+__all__ = ["work"]
+
+REFRESH = 0.5
+"""Seconds between two states of the live line."""
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:WORKER")
+@url_option
+@schema_option
+@click.option("--threads", type=click.IntRange(1, 1000), help="In place of the worker's own number.")
+@click.option("--drain", is_flag=True, help="End when nothing is left that could be claimed.")
+@click.option(
+    "--stop-timeout",
+    type=DURATION,
+    default="30s",
+    show_default=True,
+    help="How long running handlers may take to end.",
+)
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="What to log, unless the module sets up logging itself.",
+)
+@click.pass_context
+def work(
+    ctx: click.Context,
+    target: str,
+    url: str | None,
+    schema: str,
+    threads: int | None,
+    drain: bool,
+    stop_timeout: timedelta,
+    log_level: str,
+) -> None:
+    """Run the worker WORKER of MODULE until SIGTERM or Ctrl-C, then let running handlers end.
+
+    WORKER is a pysqlbox.Worker, or a function that answers one: without parameters, or with one, which is
+    given the Box that --url and --schema lead to.
+
+    \b
+    Examples:
+      pysqlbox work shop.worker:worker
+      pysqlbox work shop.worker:make_worker --url postgresql://… --threads 16
+      pysqlbox work shop.worker:worker --drain
+    """
+    found = _load(target)
+    with _worker(ctx, found, url, schema) as worker:
+        if threads is not None:
+            worker.threads = threads
+        with _logging(log_level):
+            _run(worker, drain, stop_timeout)
+
+
+def _run(worker: Worker, drain: bool, stop_timeout: timedelta) -> None:
+    started = time.monotonic()
+    with _live_line(worker):
+        if drain:
+            worker.drain()
+        else:
+            worker.run(stop_timeout=stop_timeout)
+    seconds = max(time.monotonic() - started, 0.001)
+    click.echo(f"{_counts(worker)} in {seconds:.1f} s", err=True)
+
+
+def _load(target: str) -> Any:
+    """The attribute that ``module:name`` means; the current directory is looked in first."""
+    module_name, separator, path = target.partition(":")
+    if not separator or not module_name or not path:
+        raise click.BadParameter(
+            "must be module:worker, such as shop.worker:worker", param_hint="MODULE:WORKER"
+        )
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise
+        raise click.BadParameter(f"there is no module {error.name!r}", param_hint="MODULE:WORKER") from error
+    for name in path.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError as error:
+            text = f"module {module_name!r} has no {path!r}"
+            raise click.BadParameter(text, param_hint="MODULE:WORKER") from error
+    return found
+
+
+@contextmanager
+def _worker(ctx: click.Context, found: Any, url: str | None, schema: str) -> Iterator[Worker]:
+    """The worker that was found or made; a Box that was made for it is closed at the end."""
+    takes_box = callable(found) and _parameters(found) > 0
+    if not takes_box:
+        for name in ("url", "schema"):
+            if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--{name}: is for a function that takes a Box")
+        yield _checked(found() if callable(found) else found)
+        return
+    with connect(url, schema=schema) as box:
+        yield _checked(found(box))
+
+
+def _parameters(function: Any) -> int:
+    """How many arguments a function must be given."""
+    parameters = inspect.signature(function).parameters.values()
+    return sum(
+        1 for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    )
+
+
+def _checked(found: Any) -> Worker:
+    if not isinstance(found, Worker):
+        text = f"must be a Worker or a function that answers one, not {type(found).__name__}"
+        raise click.BadParameter(text, param_hint="MODULE:WORKER")
+    return found
+
+
+@contextmanager
+def _logging(level: str) -> Iterator[None]:
+    """Log to the standard error, unless somebody set up logging before."""
+    root = logging.getLogger()
+    if root.handlers:
+        yield
+        return
+    handler = logging.StreamHandler()
+    clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # of what the live line has there
+    handler.setFormatter(logging.Formatter(clear + "%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
+    before = root.level
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(before)
+
+
+@contextmanager
+def _live_line(worker: Worker) -> Iterator[None]:
+    """What the worker is doing, on a line of its own that is written over, where a person looks at it."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    ended = threading.Event()
+    thread = threading.Thread(target=_show, args=(worker, ended), name="pysqlbox-status", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _show(worker: Worker, ended: threading.Event) -> None:
+    handled, seen_at = worker.stats().handled, time.monotonic()
+    while not ended.wait(REFRESH):
+        stats, now = worker.stats(), time.monotonic()
+        rate = (stats.handled - handled) / (now - seen_at)
+        handled, seen_at = stats.handled, now
+        line = f"{_counts(worker)} · {stats.busy_threads} of {worker.threads} busy · {rate:,.0f}/s"
+        click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+
+
+def _counts(worker: Worker) -> str:
+    stats = worker.stats()
+    return (
+        f"{stats.acked:,} done, {stats.retried:,} retried, {stats.released:,} released, {stats.dead:,} dead"
+    )

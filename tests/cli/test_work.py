@@ -1,0 +1,183 @@
+"""``pysqlbox work``: from a module's name to handled messages, and a graceful end."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pysqlbox.box import Box
+from pysqlbox.worker import Worker
+from tests.cli.conftest import Run
+
+work = importlib.import_module("pysqlbox.cli.work")
+Write = Callable[[str], str]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
+    """Writes a module of a name that is new into the current directory and answers the name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    written: list[str] = []
+
+    def module(text: str) -> str:
+        name = f"written_{tmp_path.name.replace('-', '_')}_{len(written)}"
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+        written.append(name)
+        importlib.invalidate_caches()
+        return name
+
+    yield module
+    for name in written:
+        for opened in getattr(sys.modules.pop(name, None), "opened", ()):
+            opened.close()
+
+
+MODULE = """
+    import os
+    import pysqlbox.box
+    from pysqlbox.worker import Worker
+
+    def make(box):
+        worker = Worker(box, boxes=("outbox", "orders"), threads=2, poll_seconds=0.05, max_attempts=1)
+
+        @worker.handler("good")
+        def good(message):
+            pass
+
+        @worker.handler("bad")
+        def bad(message):
+            raise ValueError(message.payload)
+
+        return worker
+
+    opened = []
+
+    def alone():
+        opened.append(pysqlbox.box.connect(os.environ["PYSQLBOX_URL"]))
+        return make(opened[-1])
+
+    class shop:
+        worker = None
+
+    number = 5
+"""
+
+
+def _fill(box: Box) -> None:
+    for _ in range(20):
+        box.outbox.enqueue("good", "s3cr3t")
+    box.outbox.enqueue("bad", "p")
+    orders: Any = box.queue("orders")
+    orders.enqueue("good", source="s", message_id="m", payload="s3cr3t")
+
+
+@pytest.mark.parametrize("attribute", ["make", "alone"])
+def test_drain_handles_what_is_there_and_ends(run: Run, box: Box, write: Write, attribute: str) -> None:
+    _fill(box)
+    result = run("work", f"{write(MODULE)}:{attribute}", "--drain", "--threads", 3)
+    assert result.stdout == ""
+    assert "21 done, 0 retried, 0 released, 1 dead in " in result.stderr
+    assert "s3cr3t" not in result.output
+    assert box.outbox.stats()[-1].done == 20
+
+
+def test_a_worker_that_exists_and_one_within_a_class(run: Run, box: Box, write: Write) -> None:
+    name = write(MODULE)
+    sys.path.insert(0, os.getcwd())
+    module: Any = importlib.import_module(name)
+    module.existing = module.shop.worker = module.make(box)
+    _fill(box)
+    assert "21 done" in run("work", f"{name}:existing", "--drain", "--threads", 7).stderr
+    assert module.existing.threads == 7
+    assert "21 done" in run("work", f"{name}:shop.worker", "--drain").stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_gracefully(run: Run, box: Box, write: Write, number: int) -> None:
+    _fill(box)
+
+    def stop_when_done() -> None:
+        deadline = time.monotonic() + 20
+        while box.outbox.stats()[-1].done < 20 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(os.getpid(), number)
+
+    watcher = threading.Thread(target=stop_when_done)
+    watcher.start()
+    result = run("work", f"{write(MODULE)}:make", "--log-level", "warning")
+    watcher.join()
+    assert " done, " in result.stderr
+    assert box.outbox.stats()[-1].ready == box.outbox.stats()[-1].in_flight == 0
+
+
+@pytest.mark.dialect("postgres")
+def test_what_is_no_worker_is_said(run: Run, write: Write) -> None:
+    name = write(MODULE)
+    for target, reason in (
+        ("nocolon", "must be module:worker"),
+        (":worker", "must be module:worker"),
+        (f"{name}:", "must be module:worker"),
+        ("no_such_module_of_ours:worker", "there is no module 'no_such_module_of_ours'"),
+        (f"{name}.below:worker", "there is no module"),
+        (f"{name}:missing", "has no 'missing'"),
+        (f"{name}:number", "must be a Worker or a function that answers one, not int"),
+        (f"{name}:shop.worker", "not NoneType"),
+    ):
+        assert reason in " ".join(run("work", target, code=2).stderr.split())
+    refused = run("work", f"{name}:alone", "--schema", "other", code=2)
+    assert "--schema: is for a function that takes a Box" in refused.stderr
+    assert "pysqlbox: " in run("work", f"{name}:make", "--schema", "nosuch", "--drain", code=2).stderr
+
+
+@pytest.mark.dialect("postgres")
+def test_a_modules_own_faults_are_not_hidden(run: Run, write: Write) -> None:
+    name = write("import no_such_library_of_theirs")
+    with pytest.raises(AssertionError, match="1 == 2"):
+        run("work", f"{name}:worker", code=2)
+
+
+@pytest.mark.dialect("postgres")
+def test_the_live_line_is_for_terminals(
+    box: Box, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Worker(box, threads=4)
+    with work._live_line(worker):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(work, "REFRESH", 0.01)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with work._live_line(worker):
+        time.sleep(0.2)
+    shown = capsys.readouterr().err
+    assert "\r\x1b[K0 done, 0 retried, 0 released, 0 dead · 0 of 4 busy · 0/s" in shown
+    assert shown.endswith("\r\x1b[K")
+
+
+def test_logging_that_is_set_up_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    mine = logging.NullHandler()
+    root.handlers[:] = [mine]
+    try:
+        with work._logging("debug"):
+            assert root.handlers == [mine]
+        root.handlers.clear()
+        with work._logging("info"):
+            logging.getLogger("theirs").info("hello")
+        assert root.handlers == []
+        assert "INFO    theirs: hello" in capsys.readouterr().err
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
