@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from pysqlbox.arguments import whole_seconds
 from pysqlbox.errors import InvalidArgument, InvalidState, PysqlboxError
 from pysqlbox.typed import topic_of
 from pysqlbox.worker.backoff import Backoff
@@ -62,13 +63,13 @@ class Worker:
         topics: Sequence[str] | None = None,
         threads: int = 8,
         batch_size: int = 50,
-        lease_seconds: int = 30,
-        poll_seconds: float = 0.5,
+        lease_seconds: Delay = 30,
+        poll_seconds: Delay = 0.5,
         max_attempts: int | None = None,
         backoff: Backoff | None = None,
         handler_timeout: Delay | None = None,
-        reap_seconds: float | None = 10.0,
-        cleanup_seconds: float | None = 60.0,
+        reap_seconds: Delay | None = 10.0,
+        cleanup_seconds: Delay | None = 60.0,
         retention: Delay = timedelta(days=7),
         listen: bool = True,
     ) -> None:
@@ -84,7 +85,7 @@ class Worker:
             raise InvalidArgument("topics: must be a list of topics")
         _whole("threads", threads, 1, 1000)
         _whole("batch_size", batch_size, 1, 10_000)
-        _whole("lease_seconds", lease_seconds, 1, 86_400)
+        lease = _whole("lease_seconds", whole_seconds("lease_seconds", lease_seconds), 1, 86_400)
         if max_attempts is not None:
             _whole("max_attempts", max_attempts, 0, 2**31 - 1)
         poll = seconds("poll_seconds", poll_seconds)
@@ -97,7 +98,7 @@ class Worker:
         self.owner_token = uuid.uuid4()
         self.threads = threads
         self._handlers = Handlers()
-        self._settings = Settings(lease_seconds, backoff, seconds("handler_timeout", handler_timeout))
+        self._settings = Settings(lease, backoff, seconds("handler_timeout", handler_timeout))
         self._boxes = tuple(dict.fromkeys(boxes))
         self._topics = topics
         self._batch_size = batch_size
@@ -409,9 +410,10 @@ class Worker:
         return not running
 
 
-def _whole(name: str, value: object, least: int, most: int) -> None:
+def _whole(name: str, value: object, least: int, most: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidArgument(f"{name}: must be a whole number from {least} to {most}")
+    return value
 
 
 def _join(thread: threading.Thread, deadline: float | None) -> None:

@@ -15,6 +15,8 @@ from tests.support.engines import engine_kinds
 from tests.worker import support
 from tests.worker.support import Calls
 
+_SLOW = {"test_leases", "test_groups", "test_chores", "test_life"}
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the mark."""
@@ -22,24 +24,33 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves the tests without that mark to the first engine, and most of those on inboxes."""
-    first = next((kind.id for kind in engine_kinds().values() if not kind.missing), None)
-    here = Path(__file__).parent
+    """Leaves out what would only repeat itself: the worker's Python is the same on every engine.
+
+    All tests run on the first engine; those that are marked on the first of the other dialect too, and whole
+    processes on all. Slow ones take an outbox only, unless they carry a number of the inbox's.
+    """
+    kinds = [kind for kind in engine_kinds().values() if not kind.missing]
+    first = kinds[0] if kinds else None
+    others = {kind.id for kind in kinds if first is not None and kind.dialect != first.dialect}
 
     def runs(item: pytest.Item) -> bool:
-        parameters = (
-            item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
-        )
-        engine = parameters.get("engine", first)
-        if engine == first or not item.path.is_relative_to(here):
+        if item.path.parent != Path(__file__).parent or not isinstance(item, pytest.Function):
+            return True
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        engine = parameters.get("engine")
+        if parameters.get("queue") == "inbox" and "ibx" not in item.name and item.path.stem in _SLOW:
+            return False
+        if first is None or engine is None or engine == first.id:
             return True
         if item.get_closest_marker("every_engine") is None:
             return False
-        return parameters.get("queue") != "inbox" or item.path.name == "test_results.py"
+        if engine in others:
+            return parameters.get("queue") != "inbox" or item.path.stem == "test_results"
+        return item.path.stem == "test_processes"
 
-    others = [item for item in items if not runs(item)]
-    if others:
-        config.hook.pytest_deselected(items=others)
+    left_out = [item for item in items if not runs(item)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if runs(item)]
 
 

@@ -147,7 +147,6 @@ def test_stop_releases_the_rest_of_a_group_whose_first_is_running(
     assert [message.id for message in box.outbox.claim(OWNER)] == made[1:]
 
 
-@pytest.mark.every_engine
 def test_a_handler_that_outlasts_the_timeout_of_stop_is_released(
     queue: Queue, make: MakeWorker, calls: Calls, caplog: pytest.LogCaptureFixture
 ) -> None:

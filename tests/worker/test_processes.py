@@ -62,7 +62,8 @@ def test_obx_053_two_processes_share_a_box(db: Database, box: pysqlbox.Box, jour
         ids = fill(box, 200, groups=5, sleep=0.01)
         until_ended(journal, 60)
         assert {line.pid for line in journal.lines()} == {process.pid for process in pair}
-        assert len(set(journal.of("end"))) == len(journal.of("end")), "handled twice"
+        ended = journal.of("end")
+        assert len(set(ended)) == len(ended), "handled twice"
         pair[0].kill()
         until_done(db, ids)
         pair[1].stop()
