@@ -35,10 +35,19 @@ def dedup_keys_race(db: Database) -> None:
 
 def message_ids_race(db: Database) -> None:
     """Of any number of enqueues with one message_id at once exactly one creates a message."""
+    _message_ids_race(db)
+
+
+def message_ids_of_a_group_race(db: Database) -> None:
+    """The same for messages of a group, which are written another way."""
+    _message_ids_race(db, group_id="g")
+
+
+def _message_ids_race(db: Database, **arguments: object) -> None:
     box = outbox(db)
     for _ in range(_rounds(db)):
         message = uuid4()
-        rows = _race(box, "enqueue", message_id=message)
+        rows = _race(box, "enqueue", message_id=message, **arguments)
         _one_created(rows, "duplicate")
         assert {row["message_id"] for row in rows} == {message}
     assert box.count() == _rounds(db)
@@ -188,6 +197,7 @@ def _one_created(rows: list[Row], otherwise: str) -> None:
 SCENARIOS: tuple[Callable[[Database], None], ...] = (
     dedup_keys_race,
     message_ids_race,
+    message_ids_of_a_group_race,
     sources_race,
     sightings_race,
     batches_race,

@@ -319,10 +319,18 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     (
         Bug(
             "a message_id is not asked for",
-            "outbox/_enqueue.sql",
+            "outbox/enqueue.sql",
             [("ON CONFLICT ON CONSTRAINT {{ key.uq_message_message_id }} DO NOTHING", "")],
         ),
         keys.message_ids_race,
+    ),
+    (
+        Bug(
+            "a message_id of a group is not asked for",
+            "outbox/_enqueue.sql",
+            [("ON CONFLICT ON CONSTRAINT {{ key.uq_message_message_id }} DO NOTHING", "")],
+        ),
+        keys.message_ids_of_a_group_race,
     ),
     (
         Bug(

@@ -56,14 +56,26 @@ BEGIN
     outcome := 'created';
 
     IF group_id IS NULL AND dedup_key IS NULL AND collapse_key IS NULL THEN
-        message_id := given;
-        INSERT INTO {{ box.message }}
-            (id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id, headers)
-        VALUES (
-            id, message_id, coalesce(created_at, now_at), due_at, expires_at, 0,
-            level, topic, payload, correlation_id, headers
-        )
-        ON CONFLICT ON CONSTRAINT {{ key.uq_message_message_id }} DO NOTHING;
+        IF message_id IS NULL THEN
+            -- One that was drawn just now exists nowhere, and to look for it costs more than the index does.
+            message_id := given;
+            INSERT INTO {{ box.message }} (
+                id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id, headers
+            )
+            VALUES (
+                id, given, coalesce(created_at, now_at), due_at, expires_at, 0, level, topic, payload, correlation_id,
+                headers
+            );
+        ELSE
+            INSERT INTO {{ box.message }} (
+                id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id, headers
+            )
+            VALUES (
+                id, given, coalesce(created_at, now_at), due_at, expires_at, 0, level, topic, payload, correlation_id,
+                headers
+            )
+            ON CONFLICT ON CONSTRAINT {{ key.uq_message_message_id }} DO NOTHING;
+        END IF;
         IF NOT FOUND THEN
             outcome := 'duplicate';
             id := coalesce((SELECT m.id FROM {{ box.message }} AS m WHERE m.message_id = given), id);
@@ -84,7 +96,7 @@ BEGIN
     END IF;
 
     -- A hint to listeners, at most one in 20 milliseconds: NOTIFY makes commits queue up behind one another.
-    IF (SELECT s.last_value FROM {{ box._notified }} AS s) < extract(epoch FROM now_at) * 1000 THEN
+    IF coalesce(pg_sequence_last_value({{ box._notified | literal }}), 0) < extract(epoch FROM now_at) * 1000 THEN
         PERFORM setval({{ box._notified | literal }}, (extract(epoch FROM now_at) * 1000)::bigint + 20);
         PERFORM pg_notify({{ (schema ~ "." ~ box_name) | literal }}, '');
     END IF;

@@ -107,7 +107,7 @@ BEGIN
     END IF;
 
     -- A hint to listeners, at most one in 20 milliseconds: NOTIFY makes commits queue up behind one another.
-    IF (SELECT s.last_value FROM {{ box._notified }} AS s) < extract(epoch FROM now_at) * 1000 THEN
+    IF coalesce(pg_sequence_last_value({{ box._notified | literal }}), 0) < extract(epoch FROM now_at) * 1000 THEN
         PERFORM setval({{ box._notified | literal }}, (extract(epoch FROM now_at) * 1000)::bigint + 20);
         PERFORM pg_notify({{ (schema ~ "." ~ box_name) | literal }}, '');
     END IF;

@@ -57,6 +57,7 @@ BEGIN
     IF groups <> '{}' THEN
         PERFORM {{ box._regroup }}(groups);
     END IF;
-    RETURN QUERY SELECT moved;
+    affected := moved;
+    RETURN NEXT;
 END;
 $$;

@@ -59,11 +59,13 @@ DECLARE
     now_at timestamptz := {{ db._now }}();
     until_at timestamptz;
     low bigint;
+    from_due timestamptz;
+    from_lease timestamptz;
     any_due boolean;
     any_expired boolean;
     any_urgent boolean;
     paused text[];
-    allowed text[] := CASE WHEN topics IS NOT NULL THEN ARRAY(SELECT DISTINCT u.topic FROM unnest(topics) AS u (topic)) END;
+    allowed text[];
     reach integer;
     from_lane integer;
     to_lane integer;
@@ -88,27 +90,26 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'claim: needs a READ COMMITTED transaction';
     END IF;
 
+    IF topics IS NOT NULL THEN
+        allowed := ARRAY(SELECT DISTINCT u.topic FROM unnest(topics) AS u (topic));
+    END IF;
+
     -- Now and then somebody moves the low marks up, before anything is written, and seldom looks whether they are
     -- right at all; more often where nothing is found.
     IF random() < 0.03 THEN
         PERFORM {{ box._tick }}(random() < 0.02);
     END IF;
 
+    -- Read without a query, and before the snapshot of the next one; null is a mark that never moved.
+    low := coalesce(pg_sequence_last_value({{ box._low_ticket | literal }}), 0);
+    from_due := to_timestamp(coalesce(pg_sequence_last_value({{ box._low_due | literal }}), 0) / 1000000.0);
+    from_lease := to_timestamp(coalesce(pg_sequence_last_value({{ box._low_lease | literal }}), 0) / 1000000.0);
     SELECT
-        (SELECT s.last_value FROM {{ box._low_ticket }} AS s),
-        EXISTS (
-            SELECT FROM {{ box.scheduled }} AS s
-            WHERE s.due_at >= to_timestamp((SELECT q.last_value FROM {{ box._low_due }} AS q) / 1000000.0)
-                AND s.due_at <= now_at
-        ),
-        EXISTS (
-            SELECT FROM {{ box.lease }} AS l
-            WHERE l.locked_until >= to_timestamp((SELECT q.last_value FROM {{ box._low_lease }} AS q) / 1000000.0)
-                AND l.locked_until < now_at
-        ),
+        EXISTS (SELECT FROM {{ box.scheduled }} AS s WHERE s.due_at >= from_due AND s.due_at <= now_at),
+        EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.locked_until >= from_lease AND l.locked_until < now_at),
         EXISTS (SELECT FROM {{ box.ready }} AS r WHERE r.lane < 0),
         ARRAY(SELECT p.topic FROM {{ box.paused }} AS p)
-    INTO low, any_due, any_expired, any_urgent, paused;
+    INTO any_due, any_expired, any_urgent, paused;
 
     IF any_expired THEN
         PERFORM {{ box._reap }}(100);
@@ -223,7 +224,9 @@ BEGIN
                 found_topics := found_topics || got_topics;
                 found_groups := found_groups || got_groups;
             END IF;
-            EXIT WHEN got < room AND (allowed IS NULL OR NOT EXISTS (
+            CONTINUE WHEN got >= room;
+            EXIT WHEN allowed IS NULL;
+            EXIT WHEN NOT EXISTS (
                 -- Somebody may have had everything within reach locked while more lies beyond it.
                 SELECT FROM unnest(allowed) AS t (topic)
                 CROSS JOIN LATERAL (
@@ -235,40 +238,39 @@ BEGIN
                     OFFSET reach - cardinality(found_ids)
                     LIMIT 1
                 ) AS beyond
-            ));
+            );
         END LOOP;
     END LOOP;
 
     IF found_ids <> '{}' THEN
         -- The clock is read after the first write: a low mark reckons with leases that begin after their xid.
         until_at := {{ db._now }}() + make_interval(secs => lease_seconds);
-        INSERT INTO {{ box.lease }} (id, owner_token, locked_until, topic, group_id)
-        SELECT u.id, $1, until_at, u.topic, u.group_id
-        FROM unnest(found_ids, found_topics, found_groups) AS u (id, topic, group_id);
-    END IF;
-
-    RETURN QUERY
-    SELECT
+        RETURN QUERY
+        WITH leased AS (
+            INSERT INTO {{ box.lease }} (id, owner_token, locked_until, topic, group_id)
+            SELECT u.id, $1, until_at, u.topic, u.group_id
+            FROM unnest(found_ids, found_topics, found_groups) AS u (id, topic, group_id)
+        )
+        SELECT
 {% if kind == "inbox" %}
-        m.id, m.message_id, m.source, m.topic, m.payload, m.hash, m.group_id, m.priority, m.headers, m.attempt,
-        m.first_seen_at, m.last_seen_at, m.due_at, m.expires_at, m.last_error, until_at
+            m.id, m.message_id, m.source, m.topic, m.payload, m.hash, m.group_id, m.priority, m.headers, m.attempt,
+            m.first_seen_at, m.last_seen_at, m.due_at, m.expires_at, m.last_error, until_at
 {% else %}
-        m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.group_id, m.priority, m.headers, m.attempt,
-        m.created_at, m.due_at, m.expires_at, m.last_error, until_at
+            m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.group_id, m.priority, m.headers, m.attempt,
+            m.created_at, m.due_at, m.expires_at, m.last_error, until_at
 {% endif %}
-    FROM unnest(found_ids) WITH ORDINALITY AS u (id, place)
-    CROSS JOIN LATERAL (
-        -- OFFSET 0 keeps it a lookup, whatever the planner knew of the table when it made the plan.
-        SELECT w.* FROM {{ box.message }} AS w WHERE w.id = u.id OFFSET 0
-    ) AS m
-    ORDER BY u.place;
-
-    IF found_ids = '{}' THEN
+        FROM unnest(found_ids) WITH ORDINALITY AS u (id, place)
+        CROSS JOIN LATERAL (
+            -- OFFSET 0 keeps it a lookup, whatever the planner knew of the table when it made the plan.
+            SELECT w.* FROM {{ box.message }} AS w WHERE w.id = u.id OFFSET 0
+        ) AS m
+        ORDER BY u.place;
+    ELSE
         IF random() < 0.0075 THEN
             PERFORM {{ box._tick }}(true);
         END IF;
         -- Whoever finds nothing is about to wait, so the next enqueue notifies at once, however short ago the last did.
-        IF (SELECT s.last_value FROM {{ box._notified }} AS s) BETWEEN 1 AND 8000000000000000000 THEN
+        IF pg_sequence_last_value({{ box._notified | literal }}) BETWEEN 1 AND 8000000000000000000 THEN
             PERFORM setval({{ box._notified | literal }}, 0);
         END IF;
     END IF;
