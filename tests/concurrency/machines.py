@@ -125,7 +125,7 @@ class InboxMachine(BoxMachine):
         group: str | None,
         collapse: str | None,
         key: int,
-        hash: bytes | None,  # noqa: A002 - the routine's own name for it
+        hash: bytes | None,
     ) -> None:
         """A new message, or one that was seen or sent before."""
         row = self.box.enqueue(
@@ -179,7 +179,7 @@ class InboxMachine(BoxMachine):
             self.model.place(old)
 
     @rule(key=keys, hash=hashes)
-    def already_processed(self, key: int, hash: bytes | None) -> None:  # noqa: A002 - as above
+    def already_processed(self, key: int, hash: bytes | None) -> None:
         """A receiver's first question."""
         row = self.box.one("already_processed", source="s", message_id=str(key), hash=hash)
         old = self.found(key)

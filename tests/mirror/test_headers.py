@@ -69,7 +69,7 @@ def test_catalog_of_postgres_has_the_same_parameters_and_headers(db: Database) -
             coalesce(p.proargmodes::text[], array_fill('i'::text, ARRAY[p.pronargs])) AS modes
         FROM pg_proc AS p INNER JOIN pg_namespace AS n ON n.oid = p.pronamespace
         WHERE n.nspname = %s
-        ORDER BY p.pronargdefaults -- the last of a name counts: an overload for other types has fewer defaults
+        ORDER BY p.pronargdefaults -- of overloads the one with most defaults counts
         """,
         SCHEMA,
     )

@@ -1,0 +1,93 @@
+"""What the benchmark suite makes of its measurements: medians, ratios, percentiles, pages and pictures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from benchmarks.suite import plots, report
+from benchmarks.suite.scenarios.worker import SCENARIOS
+from benchmarks.suite.scenarios.worker.latency import distribution
+from benchmarks.suite.store import P50, P99, RATE, Key, Measured, Store
+from benchmarks.suite.summary import Part, pooled, quantile, summarise, thinned
+
+MILLISECOND = 1e6
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """Three rounds of two queues; one round of one of them went wrong."""
+    store = Store(tmp_path / "suite.jsonl")
+    store.start({"date": "today", "rounds": 3, "versions": {"worker: pgqueuer": {"pgqueuer": "1"}}})
+    for number, (ours, theirs) in enumerate([(1000.0, 500.0), (2000.0, 400.0), (3000.0, 300.0)]):
+        store.add(Key("worker_drain", "1 process", "pysqlbox", number), Measured({RATE: ours}))
+        wrong = "2 handled more than once" if number == 2 else None
+        store.add(
+            Key("worker_drain", "1 process", "pgqueuer", number), Measured({RATE: theirs}, problem=wrong)
+        )
+    for number, first in enumerate([1, 101]):
+        arrived = [millisecond * MILLISECOND for millisecond in range(first, first + 100)]
+        store.add(
+            Key("latency_idle", "1 process", "pysqlbox", number),
+            Measured(
+                {P50: first + 49.0, P99: first + 98.0},
+                messages=100,
+                curves={"distribution": distribution(arrived)},
+            ),
+        )
+    return store
+
+
+def part(store: Store, name: str) -> Part:
+    """One scenario's first variant."""
+    return next(part for part in summarise(store, SCENARIOS) if part.scenario.name == name)
+
+
+def test_medians_ratios_and_what_went_wrong(store: Store) -> None:
+    first, second = part(store, "worker_drain").results
+    assert (first.contestant.name, first.values[RATE].median, first.rounds) == ("pysqlbox", 2000, 3)
+    assert (second.contestant.name, second.values[RATE].median, second.rounds) == ("pgqueuer", 450, 2)
+    assert second.relative is not None
+    assert second.relative.median == pytest.approx((0.5 + 0.2) / 2)
+    assert second.problems == ("2 handled more than once",)
+
+
+def test_percentiles_are_of_all_rounds(store: Store) -> None:
+    (ours,) = part(store, "latency_idle").results
+    assert ours.values[P50].median == 100
+    assert ours.values[P99].median == 198
+    assert (ours.values[P50].low, ours.values[P50].high) == (50, 150)
+
+
+def test_a_round_counts_as_often_as_it_has_messages() -> None:
+    curve = pooled([([(0.5, 1.0), (1.0, 2.0)], 10), ([(1.0, 9.0)], 30)])
+    assert curve == [(0.125, 1.0), (0.25, 2.0), (1.0, 9.0)]
+    assert [quantile(curve, share) for share in (0.1, 0.25, 0.5, 1)] == [1, 2, 9, 9]
+
+
+def test_few_points_still_have_both_ends() -> None:
+    curve = thinned([(float(x), float(x)) for x in range(1000)], 10)
+    assert (len(curve), curve[0], curve[-1]) == (10, (0.0, 0.0), (999.0, 999.0))
+    thin = distribution([float(x) for x in range(10_000)])
+    assert len(thin) <= 202
+    assert thin[-1] == (1.0, round(9999 / MILLISECOND, 4))
+
+
+def test_pages_tell_it(store: Store, tmp_path: Path) -> None:
+    numbers, page = report.write(tmp_path, store, SCENARIOS, name="suite", pictures="plots")
+    told = json.loads(numbers.read_text())
+    assert [scenario["name"] for scenario in told["scenarios"]] == ["worker_drain", "latency_idle"]
+    text = page.read_text()
+    assert "| pysqlbox | **2,000** (1,000 to 3,000) |  | 3 |" in text
+    assert "| pgqueuer | **450** (400 to 500) | 0.35 | 2 |" in text
+    assert "- pgqueuer: 2 handled more than once" in text
+    assert "450" in report.terminal(store, SCENARIOS)
+
+
+def test_pictures(store: Store, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    names = {path.name for path in plots.draw(tmp_path, store, SCENARIOS)}
+    assert {"worker_drain.png", "worker_drain.svg", "latency_idle.png", "headline.png"} <= names
+    assert all((tmp_path / name).stat().st_size > 5_000 for name in names)

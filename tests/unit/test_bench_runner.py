@@ -1,0 +1,160 @@
+"""The benchmark suite's runner: turns, what is left out, what fails, and going on where a run ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from benchmarks.common.databases import Databases
+from benchmarks.common.server import Server
+from benchmarks.suite.contestants.base import Load, steps_of, text_of
+from benchmarks.suite.runner import Contestant, Level, Metric, Plan, Runner, Scenario, UnavailableError
+from benchmarks.suite.server import Lab
+from benchmarks.suite.store import RATE, Key, Measured, Store
+
+
+class Runs(Contestant):
+    """One that is there, or is not."""
+
+    source, keeps = "here", "nothing"
+
+    def __init__(self, name: str, *, missing: bool = False) -> None:
+        self.name = name
+        self._missing = missing
+
+    def prepare(self, lab: Lab) -> dict[str, str]:  # noqa: ARG002
+        if self._missing:
+            raise UnavailableError("no such\n  package")
+        return {self.name: "1"}
+
+
+class Counting(Scenario[Runs]):
+    """Notes who is measured."""
+
+    name: ClassVar[str] = "counting"
+    title: ClassVar[str] = "Counting"
+    level: ClassVar[Level] = "sql"
+    metrics: ClassVar[tuple[Metric, ...]] = (Metric(RATE, "throughput", "messages/s"),)
+    variants: ClassVar[tuple[str, ...]] = ("one",)
+
+    def __init__(self, *contestants: Runs) -> None:
+        self._contestants = contestants
+        self.taken: list[str] = []
+
+    @property
+    def contestants(self) -> Sequence[Runs]:
+        return self._contestants
+
+    def measure(self, lab: Lab, contestant: Runs, variant: str) -> Measured:  # noqa: ARG002
+        self.taken.append(contestant.name)
+        if contestant.name == "broken":
+            raise ValueError("it broke")
+        return Measured({RATE: 1.0})
+
+
+class Late(Counting):
+    """Is asked once."""
+
+    name: ClassVar[str] = "late"
+    max_rounds: ClassVar[int | None] = 1
+
+
+class Optional(Counting):
+    """Only when it is named."""
+
+    name: ClassVar[str] = "optional"
+    opt_in: ClassVar[bool] = True
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "suite.jsonl")
+    store.start({})
+    return store
+
+
+def runner(store: Store, plan: Plan, *scenarios: Counting) -> Runner:
+    lab = Lab(Databases(Server("", is_local=True), False), True, 1.0, _ignore)
+    return Runner(scenarios, lab, store, plan, _ignore)
+
+
+def _ignore(_text: str) -> None:
+    pass
+
+
+def test_contestants_take_turns(store: Store) -> None:
+    scenario = Counting(Runs("a"), Runs("b"), Runs("c"))
+    assert runner(store, Plan(3), scenario).run()
+    assert scenario.taken == ["a", "b", "c", "b", "c", "a", "c", "a", "b"]
+
+
+def test_goes_on_where_it_ended(store: Store) -> None:
+    scenario = Counting(Runs("a"), Runs("b"))
+    assert not runner(store, Plan(1, minutes=-1), scenario).run()
+    runner(store, Plan(1), scenario).run()
+    with store.path.open("a") as file:
+        file.write('{"scenario": "coun')
+    again = Store(store.path)
+    again.load()
+    runner(again, Plan(2), scenario).run()
+    assert scenario.taken == ["a", "b", "b", "a"]
+
+
+def test_missing_ones_are_told(store: Store) -> None:
+    scenario = Counting(Runs("a"), Runs("b", missing=True))
+    ran = runner(store, Plan(1), scenario)
+    ran.run()
+    assert scenario.taken == ["a"]
+    assert ran.about()["missing"] == {"sql: b": "no such package"}
+    assert ran.about()["versions"] == {"sql: a": {"a": "1"}}
+
+
+def test_a_failure_is_kept_and_ends_nothing(store: Store) -> None:
+    scenario = Counting(Runs("broken"), Runs("b"))
+    assert runner(store, Plan(1), scenario).run()
+    problems = {taken.key: taken.measured.problem for taken in store}
+    assert problems == {
+        Key("counting", "one", "broken", 0): "ValueError: it broke",
+        Key("counting", "one", "b", 0): None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("only", "taken"),
+    [
+        ((), (["a", "b"], [])),
+        (("a",), (["a"], [])),
+        (("counting",), (["a", "b"], [])),
+        (("optional",), ([], ["a", "b"])),
+        (("optional/b",), ([], ["b"])),
+    ],
+)
+def test_what_is_asked_for(store: Store, only: tuple[str, ...], taken: tuple[list[str], list[str]]) -> None:
+    first, second = Counting(Runs("a"), Runs("b")), Optional(Runs("a"), Runs("b"))
+    runner(store, Plan(1, only), first, second).run()
+    assert (first.taken, second.taken) == taken
+
+
+def test_what_is_asked_once_comes_last(store: Store) -> None:
+    scenario = Late(Runs("a"))
+    runner(store, Plan(3), scenario).run()
+    assert [taken.key.round for taken in store] == [2]
+
+
+def test_measurements_come_back(store: Store) -> None:
+    key = Key("s", "v", "c", 1)
+    store.add(key, Measured({RATE: 2.5}, 10, 4.0, {"rate": [(0.5, 2.0)]}, "slow"))
+    again = Store(store.path)
+    again.load()
+    (taken,) = again
+    assert (taken.key, taken.measured.curves) == (key, {"rate": [(0.5, 2.0)]})
+    assert (taken.measured.values, taken.measured.problem) == ({RATE: 2.5}, "slow")
+
+
+def test_big_messages_are_filled_in_small_steps() -> None:
+    assert list(steps_of(Load(2500))) == [(0, 999), (1000, 1999), (2000, 2499)]
+    assert next(steps_of(Load(17, payload=1_000_000))) == (0, 7)
+    assert len(text_of(10_000)) == 10_000
