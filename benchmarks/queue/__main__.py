@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 import signal
 import sys
@@ -14,11 +13,12 @@ from types import FrameType
 
 import psycopg
 
+from benchmarks.common import machine
+from benchmarks.common.server import Server, newest_system_server, running
 from benchmarks.queue import report
 from benchmarks.queue.figures import Outcome
 from benchmarks.queue.scenarios import SCENARIOS
 from benchmarks.queue.scenarios.context import Context
-from benchmarks.queue.server import Server, newest_system_server, running
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
             outcomes.append(outcome)
             print(report.terminal(outcome), flush=True)
             _progress(f"{name} took {time.monotonic() - began:.0f} s")
-    about["load average at the end"] = _load()
+    about["load average at the end"] = machine.load()
     for path in report.write(options.out, _file_name(options.scenario, quick=options.quick), outcomes, about):
         _progress(f"wrote {path}")
     return 0
@@ -88,7 +88,7 @@ def _progress(text: str) -> None:
 def _about(server: Server, settings: dict[str, str], *, quick: bool) -> dict[str, str]:
     """Where and how it was measured."""
     about = {
-        "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
+        "date": machine.now(),
         "command": "python -m benchmarks.queue " + " ".join(sys.argv[1:]),
     }
     if quick:
@@ -100,20 +100,9 @@ def _about(server: Server, settings: dict[str, str], *, quick: bool) -> dict[str
     about["clients"] = (
         f"Python {platform.python_version()}, psycopg {psycopg.__version__} ({psycopg.pq.__impl__})"
     )
-    about["machine"] = f"{os.cpu_count()} CPUs, {_cpu_model()}, {platform.system()} {platform.release()}"
-    about["load average at the start"] = _load()
+    about["machine"] = machine.machine()
+    about["load average at the start"] = machine.load()
     return about
-
-
-def _cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return models[0] if models else platform.machine()
-
-
-def _load() -> str:
-    return " ".join(f"{value:.2f}" for value in os.getloadavg())
 
 
 if __name__ == "__main__":

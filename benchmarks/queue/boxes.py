@@ -37,7 +37,14 @@ def connect(conninfo: str) -> Connection:
 
 
 def fill(
-    connection: Connection, box: str, count: int, record: str = "", parameters: Sequence[Any] = ()
+    connection: Connection,
+    box: str,
+    count: int,
+    record: str = "",
+    parameters: Sequence[Any] = (),
+    *,
+    payload: str = PAYLOAD,
+    step: int = STEP,
 ) -> None:
     """Enqueue `count` messages through enqueue_many, a thousand a call, the JSON made by the server.
 
@@ -49,9 +56,9 @@ def fill(
             SELECT jsonb_agg(jsonb_build_object('topic', 'orders', 'payload', %s::text){extra} ORDER BY n)
             FROM generate_series(%s::bigint, %s::bigint) AS n
         ))"""
-    for first in range(0, count, STEP):
-        last = min(first + STEP, count) - 1
-        connection.execute(enqueue, [PAYLOAD, *parameters, first, last], prepare=True)
+    for first in range(0, count, step):
+        last = min(first + step, count) - 1
+        connection.execute(enqueue, [payload, *parameters, first, last], prepare=True)
 
 
 def fill_bare(connection: Connection, schema: str, count: int) -> None:

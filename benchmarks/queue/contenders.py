@@ -12,7 +12,7 @@ import psycopg
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Step = Callable[[], int]
-"""One step of the loop; answers how many messages it moved, 0 when there are none."""
+"""One step of the loop; answers how many messages it moved, 0 if there are none, -1 for other work."""
 
 LEASE_SECONDS = 30
 """The default; nothing here holds a lease for so long."""
@@ -37,13 +37,18 @@ class Contender(ABC):
     name: str
     conninfo: str
 
-    def connect(self) -> Connection:
+    def connect(self) -> Any:
         """A connection in autocommit; every contender gets the planner settings that suit it best."""
         options = "-c plan_cache_mode=force_generic_plan -c jit=off"
         return psycopg.connect(self.conninfo, autocommit=True, options=options)
 
+    def backend(self, connection: Any) -> int | None:
+        """The server's process behind it, if there is one."""
+        process: int = connection.info.backend_pid
+        return process
+
     @abstractmethod
-    def session(self, connection: Connection) -> Step:
+    def session(self, connection: Any) -> Step:
         """Prepare what the loop needs and answer its step."""
 
 
@@ -86,7 +91,8 @@ class Settle(Contender):
 
         def step() -> int:
             nonlocal held
-            outcomes = "[" + ",".join([f'{{"id":{row[0]},"result":"ack"}}' for row in held]) + "]"
+            ids = ",".join([str(row[0]) for row in held])
+            outcomes = f'[{{"ids":[{ids}],"result":"ack"}}]' if held else "[]"
             held = cursor.execute(settle, [owner, outcomes], prepare=True).fetchall()
             return len(held)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import multiprocessing
 import time
 import traceback
@@ -11,16 +12,32 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.process import BaseProcess
 from multiprocessing.sharedctypes import Synchronized
-from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from benchmarks.queue.contenders import Connection, Contender, Step
+from benchmarks.common.machine import cpu_seconds
+from benchmarks.queue.contenders import Contender, Step
 from benchmarks.queue.figures import Chunk
+
+PATIENCE_SECONDS = 0.002
 
 
 class ClientFailedError(RuntimeError):
     """A client process failed; the message is its traceback."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a client is to do at its turn.
+
+    `seconds`: it ends after that long, whatever is left. `patient`: nothing there does not end it, since what
+    is delayed comes yet; then `seconds` must be given. `traced`: each step's end and messages are told.
+    """
+
+    contender: Contender
+    seconds: float | None = None
+    patient: bool = False
+    traced: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,14 +49,7 @@ class Turn:
     ended: float
     server_cpu: float | None
     client_cpu: float
-
-
-def cpu_seconds(process: int) -> float | None:
-    """How long a process of this machine has been on a CPU, to the nanosecond; None where nobody tells."""
-    try:
-        return int(Path(f"/proc/{process}/schedstat").read_text().split()[0]) / 1e9
-    except OSError:
-        return None
+    steps: tuple[tuple[float, int], ...] = ()
 
 
 class Pool:
@@ -61,10 +71,7 @@ class Pool:
 
     def run(self, contender: Contender, messages: int) -> Chunk:
         """Let all clients together move that many messages, or what there is."""
-        self._tell("open", contender)
-        with self._budget.get_lock():
-            self._budget.value = messages
-        turns = self._tell("run", contender)
+        turns = self.turns(Work(contender), messages)
         known = [turn.server_cpu for turn in turns if turn.server_cpu is not None]
         return Chunk(
             sum(turn.messages for turn in turns),
@@ -72,6 +79,19 @@ class Pool:
             sum(known) if len(known) == len(turns) else None,
             sum(turn.client_cpu for turn in turns),
         )
+
+    def turns(self, work: Work, messages: int, clients: int | None = None) -> list[Turn]:
+        """What each client did, or each of the first `clients`."""
+        pipes = self._pipes[:clients]
+        self._tell(pipes, "open", work)
+        with self._budget.get_lock():
+            self._budget.value = messages
+        turns: list[Turn] = self._tell(pipes, "run", work)
+        return turns
+
+    def leave(self, contender: Contender) -> None:
+        """Close the connections to it: its database is about to go."""
+        self._tell(self._pipes, "leave", Work(contender))
 
     def rounds(
         self, contenders: Sequence[Contender], *, rounds: int, messages: int, warm_up: int = 0
@@ -103,26 +123,33 @@ class Pool:
     ) -> None:
         self.close()
 
-    def _tell(self, word: str, contender: Contender) -> list[Turn]:
-        for pipe in self._pipes:
-            pipe.send((word, contender))
+    @staticmethod
+    def _tell(pipes: Sequence[Pipe], word: str, work: Work) -> list[Any]:
+        for pipe in pipes:
+            pipe.send((word, work))
         answers = []
-        for pipe in self._pipes:
+        for pipe in pipes:
             try:
-                answer = pipe.recv()
+                answers.append(pipe.recv())
             except EOFError as error:
                 raise ClientFailedError("a client process ended early") from error
+        for answer in answers:
             if isinstance(answer, str):
                 raise ClientFailedError(answer)
-            answers.append(answer)
         return answers
 
 
 def _client(pipe: Pipe, budget: Synchronized[int], is_local: bool) -> None:
     """A client process: opens sessions and takes turns as it is told."""
-    sessions: dict[Contender, tuple[Connection, Step]] = {}
-    for word, contender in _words(pipe):
+    sessions: dict[Contender, tuple[Any, Step]] = {}
+    for word, work in _words(pipe):
+        contender = work.contender
         try:
+            if word == "leave":
+                if contender in sessions:
+                    sessions.pop(contender)[0].close()
+                pipe.send(None)
+                continue
             if contender not in sessions:
                 connection = contender.connect()
                 sessions[contender] = (connection, contender.session(connection))
@@ -130,37 +157,46 @@ def _client(pipe: Pipe, budget: Synchronized[int], is_local: bool) -> None:
                 pipe.send(None)
                 continue
             connection, step = sessions[contender]
-            pipe.send(_turn(step, connection.info.backend_pid if is_local else None, budget))
+            pipe.send(_turn(step, contender.backend(connection) if is_local else None, budget, work))
         except Exception:  # noqa: BLE001 - whatever it was, it goes to the parent, which raises it
             pipe.send(traceback.format_exc())
 
 
-def _words(pipe: Pipe) -> Iterator[tuple[str, Contender]]:
+def _words(pipe: Pipe) -> Iterator[tuple[str, Work]]:
     while True:
         try:
-            word, contender = pipe.recv()
+            word, work = pipe.recv()
         except EOFError:
             return
         if word == "end":
             return
-        yield word, contender
+        yield word, work
 
 
-def _turn(step: Step, backend: int | None, budget: Synchronized[int]) -> Turn:
-    """Steps until the clients together have moved the budget, or nothing is left."""
+def _turn(step: Step, backend: int | None, budget: Synchronized[int], work: Work) -> Turn:
+    """Steps until the clients together have moved the budget, or nothing is left, or the time is over."""
     before = cpu_seconds(backend) if backend else None
     client_before = time.process_time()
     began = time.monotonic()
+    deadline = began + work.seconds if work.seconds is not None else math.inf
     messages = 0
+    steps: list[tuple[float, int]] = []
     while budget.value > 0:
         moved = step()
-        if moved == 0:
+        if moved == 0 and not work.patient:
             break
-        messages += moved
-        with budget.get_lock():
-            budget.value -= moved
+        if moved > 0:
+            messages += moved
+            with budget.get_lock():
+                budget.value -= moved
+        elif moved == 0:
+            time.sleep(PATIENCE_SECONDS)
+        if work.traced:
+            steps.append((time.monotonic(), moved))
+        if time.monotonic() >= deadline:
+            break
     ended = time.monotonic()
     client_cpu = time.process_time() - client_before
     after = cpu_seconds(backend) if backend else None
     server_cpu = after - before if after is not None and before is not None else None
-    return Turn(messages, began, ended, server_cpu, client_cpu)
+    return Turn(messages, began, ended, server_cpu, client_cpu, tuple(steps))

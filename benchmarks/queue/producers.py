@@ -22,14 +22,16 @@ def ordered_uuid() -> uuid.UUID:
 
 @dataclass(frozen=True)
 class EnqueueMany(Contender):
-    """One call with a thousand records."""
+    """One call with many records, a thousand unless told."""
 
     box: str
+    records: int = RECORDS
+    payload: str = PAYLOAD
 
     def session(self, connection: Connection) -> Step:
         """The JSON is written beforehand; the answer, a row a record, is fetched."""
         cursor = connection.cursor(binary=True)
-        records = json.dumps([{"topic": "orders", "payload": PAYLOAD}] * RECORDS)
+        records = json.dumps([{"topic": "orders", "payload": self.payload}] * self.records)
         enqueue = f"SELECT * FROM {self.box}_enqueue_many(%s::jsonb)"
 
         def step() -> int:
@@ -76,14 +78,16 @@ class Enqueue(Contender):
     """One call a message."""
 
     box: str
+    payload: str = PAYLOAD
 
     def session(self, connection: Connection) -> Step:
         """Autocommit: the call is the transaction."""
         cursor = connection.cursor(binary=True)
         enqueue = f"SELECT * FROM {self.box}_enqueue('orders', %s)"
+        payload = self.payload
 
         def step() -> int:
-            cursor.execute(enqueue, [PAYLOAD], prepare=True).fetchall()
+            cursor.execute(enqueue, [payload], prepare=True).fetchall()
             return 1
 
         return step

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.common.machine import cpu_seconds
+from benchmarks.common.server import Server
 from benchmarks.queue.boxes import CANDIDATE, SCHEMA, deploy
 from benchmarks.queue.contenders import Connection
 from benchmarks.queue.figures import Figure, Spread, Verdict, ratios
-from benchmarks.queue.pool import Pool, cpu_seconds
-from benchmarks.queue.server import Server
+from benchmarks.queue.pool import Pool
 
 CONNECTIONS = 4
 

@@ -1,0 +1,1 @@
+"""What all benchmarks share: the server, its databases, and what the machine tells."""

@@ -1,0 +1,1 @@
+"""Who is measured, at the SQL level and at that of workers."""

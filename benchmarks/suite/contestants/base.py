@@ -1,0 +1,146 @@
+"""What a contestant at the SQL level has: a schema, and loops of statements that client processes run."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from abc import abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import psycopg
+
+from benchmarks.queue.contenders import Connection, Contender
+from benchmarks.suite.runner import Contestant, UnavailableError
+from benchmarks.suite.server import Cost, Lab
+
+Ability = Literal["single", "bulk", "drain", "parallel", "delay", "retry", "groups", "joins"]
+"""`parallel`: several consumers share one queue; without it there is one at a time."""
+
+FILL_STEP = 1000
+"""Messages in one statement where a backlog is filled."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """A backlog: `count` messages of `payload` bytes.
+
+    `groups`: they are in so many FIFO groups by turns. `due_seconds`: every second one is delayed until so
+    long after the filling began. `batch`: what consumers take at once, for a queue that cuts its batches as
+    messages come in.
+    """
+
+    count: int
+    payload: int = 200
+    groups: int = 0
+    due_seconds: float = 0.0
+    batch: int = 500
+
+
+def text_of(size: int) -> str:
+    """So many characters that neither repeat nor compress, the same in every run; JSON needs no escapes."""
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    return "".join(random.Random(size).choices(letters, k=size))
+
+
+class SqlContestant(Contestant):
+    """One way to put messages in and take them out.
+
+    Contenders are what client processes run: their `session` answers a step of the loop. `family`: those of
+    one family fill the same databases. `remaining` is SQL for the number of messages that are not finished,
+    or None where that cannot be told. `keeps_in_hand`: a batch is finished by the step after its own.
+    """
+
+    can: ClassVar[frozenset[Ability]]
+    family: str
+    remaining: str | None = None
+    keeps_in_hand: bool = False
+
+    @contextlib.contextmanager
+    def place(self, lab: Lab, load: Load | None = None) -> Iterator[str]:
+        """A private database with the schema, and this backlog."""
+        with lab.database(self._place_name(load), lambda url: self.build(url, load)) as url:
+            yield url
+
+    def load(self, load: Load) -> Load:
+        """The backlog that is asked for, or what of it this one can have in time."""
+        return load
+
+    def build(self, url: str, load: Load | None) -> None:
+        """Schema and backlog into an empty database."""
+        self.create(url)
+        if load:
+            self.fill(url, load)
+
+    def _place_name(self, load: Load | None) -> str:
+        if load is None:
+            return f"{self.family} empty"
+        what = [load.count, load.payload, load.groups, round(load.due_seconds)]
+        return f"{self.family} {'_'.join(map(str, what))}"
+
+    @contextlib.contextmanager
+    def metered(self, lab: Lab) -> Iterator[Cost | None]:
+        """What the server spends meanwhile; None where that cannot be read."""
+        with lab.metered() as cost:
+            yield cost
+
+    def count_remaining(self, url: str) -> int | None:
+        """How many messages are not finished."""
+        if self.remaining is None:
+            return None
+        with psycopg.connect(url, autocommit=True) as connection:
+            row = connection.execute(self.remaining.encode()).fetchone()
+        return int(row[0]) if row else 0
+
+    def size(self, url: str) -> int:
+        """Bytes of the whole database."""
+        with psycopg.connect(url, autocommit=True) as connection:
+            row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
+        return int(row[0]) if row else 0
+
+    def maintain(self, url: str) -> None:
+        """What its documentation wants to be called now and then."""
+
+    @abstractmethod
+    def create(self, url: str) -> None:
+        """The schema in an empty database."""
+
+    def fill(self, url: str, load: Load) -> None:  # noqa: ARG002 - not all can
+        """A backlog."""
+        raise UnavailableError(f"{self.name} has no backlog")
+
+    def single(self, url: str, payload: int) -> Contender:  # noqa: ARG002
+        """One message a call, each a transaction of its own."""
+        raise UnavailableError(f"{self.name} has no single enqueue")
+
+    def bulk(self, url: str, payload: int, records: int) -> Contender:  # noqa: ARG002
+        """Many messages a call."""
+        raise UnavailableError(f"{self.name} has no bulk enqueue")
+
+    def drain(self, url: str, batch: int) -> Contender:  # noqa: ARG002
+        """Take a batch, finish it."""
+        raise UnavailableError(f"{self.name} takes nothing out")
+
+    def retry(self, url: str, batch: int) -> Contender:  # noqa: ARG002
+        """Take a batch, finish half of it and what was tried before, give the rest back for another try.
+
+        Its step answers how many it finished, and -1 for a batch of which nothing was finished.
+        """
+        raise UnavailableError(f"{self.name} has no retries")
+
+    def grouped(self, url: str, batch: int, groups: int) -> Contender:  # noqa: ARG002
+        """Take a batch by the rules of FIFO groups, of which there are so many; finish it."""
+        raise UnavailableError(f"{self.name} has no groups")
+
+
+def connect(url: str) -> Connection:
+    """A connection in autocommit for setting things up."""
+    return psycopg.connect(url, autocommit=True)
+
+
+def steps_of(load: Load) -> Iterator[tuple[int, int]]:
+    """The first and the last number of each statement of a filling; big payloads go in smaller steps."""
+    size = max(1, min(FILL_STEP, 8_000_000 // load.payload))
+    for first in range(0, load.count, size):
+        yield first, min(first + size, load.count) - 1

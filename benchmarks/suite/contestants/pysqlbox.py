@@ -1,0 +1,172 @@
+"""pysqlbox itself: its routines, called as they are documented."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pysqlbox
+from benchmarks.queue.boxes import SCHEMA, deploy, fill
+from benchmarks.queue.contenders import LEASE_SECONDS, ClaimAck, Contender, Settle, Step, id_array
+from benchmarks.queue.producers import Enqueue, EnqueueMany
+from benchmarks.suite.contestants.base import Ability, Load, SqlContestant, connect, steps_of, text_of
+from benchmarks.suite.server import Lab
+
+BOX = f"{SCHEMA}.outbox"
+ATTEMPT = 8
+"""Where a claim answers the attempts so far."""
+KEEP_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Retry(Contender):
+    """Claim; ack and abandon."""
+
+    box: str
+    batch: int
+
+    def session(self, connection: Any) -> Step:
+        """Three calls a batch, two where nothing is given back."""
+        cursor = connection.cursor(binary=True)
+        owner = uuid.uuid4()
+        claim = f"SELECT * FROM {self.box}_claim(%s, {LEASE_SECONDS}, {self.batch})"
+        ack = f"SELECT * FROM {self.box}_ack(%s, %s::bigint[])"
+        abandon = f"SELECT * FROM {self.box}_abandon(%s, %s::bigint[], 'not yet', 0.001)"
+
+        def step() -> int:
+            rows = cursor.execute(claim, [owner], prepare=True).fetchall()
+            good, again = halves(rows)
+            if good:
+                cursor.execute(ack, [owner, id_array(good)], prepare=True).fetchall()
+            if again:
+                cursor.execute(abandon, [owner, id_array(again)], prepare=True).fetchall()
+            return len(good) or -min(len(again), 1)
+
+        return step
+
+
+@dataclass(frozen=True)
+class SettleRetry(Contender):
+    """Settle with both outcomes."""
+
+    box: str
+    batch: int
+
+    def session(self, connection: Any) -> Step:
+        """One call a batch."""
+        cursor = connection.cursor(binary=True)
+        owner = uuid.uuid4()
+        settle = f"SELECT * FROM {self.box}_settle(%s, %s::jsonb, {self.batch}, {LEASE_SECONDS})"
+        outcomes = "[]"
+
+        def step() -> int:
+            nonlocal outcomes
+            rows = cursor.execute(settle, [owner, outcomes], prepare=True).fetchall()
+            good, again = halves(rows)
+            records = []
+            if good:
+                records.append(f'{{"ids":[{_listed(good)}],"result":"ack"}}')
+            if again:
+                records.append(
+                    f'{{"ids":[{_listed(again)}],"result":"abandon","error":"not yet","delay_seconds":0.001}}'
+                )
+            outcomes = f"[{','.join(records)}]"
+            return len(good) or -min(len(again), 1)
+
+        return step
+
+
+def halves(
+    rows: Sequence[tuple[Any, ...]], attempt: int = ATTEMPT, before: int = 0
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Those to finish, and those to give back: every second one, the first time (`before` attempts)."""
+    again = [row for row in rows if row[0] % 2 and row[attempt] == before]
+    good = [row for row in rows if not row[0] % 2 or row[attempt] != before]
+    return good, again
+
+
+def _listed(rows: Sequence[tuple[Any, ...]]) -> str:
+    return ",".join([str(row[0]) for row in rows])
+
+
+class Pysqlbox(SqlContestant):
+    """Two calls a batch: claim, then ack."""
+
+    name = "pysqlbox"
+    family = "pysqlbox"
+    source = "the routines' headers; claim and ack, two calls a batch"
+    keeps = "keeps message and outcome until cleanup"
+    can: ClassVar[frozenset[Ability]] = frozenset(
+        {"single", "bulk", "drain", "parallel", "delay", "retry", "groups", "joins"}
+    )
+    remaining = f"SELECT s.ready + s.scheduled + s.in_flight FROM {BOX}_stats() AS s WHERE s.topic IS NULL"
+
+    def prepare(self, lab: Lab) -> dict[str, str]:  # noqa: ARG002 - nothing to get
+        """It is here."""
+        return {"pysqlbox": pysqlbox.__version__}
+
+    def create(self, url: str) -> None:
+        """The release."""
+        deploy(url, [])
+
+    def fill(self, url: str, load: Load) -> None:
+        """Through enqueue_many."""
+        began = time.monotonic()
+        record, parameters = "", []
+        if load.groups:
+            record = f"jsonb_build_object('group_id', 'customer ' || n %% {load.groups})"
+        if load.due_seconds:
+            record = "CASE n %% 2 WHEN 1 THEN jsonb_build_object('due_at', %s::text) ELSE '{}' END"
+        with connect(url) as connection:
+            if load.due_seconds:
+                row = connection.execute("SELECT (now() + %s * interval '1 s')::text", [load.due_seconds])
+                parameters = [str(row.fetchall()[0][0])]
+            size = next(steps_of(load))[1] + 1
+            fill(connection, BOX, load.count, record, parameters, payload=text_of(load.payload), step=size)
+        time.sleep(max(0.0, load.due_seconds + 0.5 - (time.monotonic() - began)) if load.due_seconds else 0)
+
+    def single(self, url: str, payload: int) -> Contender:
+        """enqueue."""
+        return Enqueue(self.name, url, BOX, text_of(payload))
+
+    def bulk(self, url: str, payload: int, records: int) -> Contender:
+        """enqueue_many."""
+        return EnqueueMany(self.name, url, BOX, records, text_of(payload))
+
+    def drain(self, url: str, batch: int) -> Contender:
+        """claim, ack."""
+        return ClaimAck(self.name, url, BOX, batch)
+
+    def grouped(self, url: str, batch: int, groups: int) -> Contender:  # noqa: ARG002
+        """The same calls."""
+        return self.drain(url, batch)
+
+    def retry(self, url: str, batch: int) -> Contender:
+        """claim, ack, abandon."""
+        return Retry(self.name, url, BOX, batch)
+
+    def maintain(self, url: str) -> None:
+        """cleanup, until there is nothing older than a minute."""
+        with connect(url) as connection:
+            cleanup = f"SELECT affected FROM {BOX}_cleanup({KEEP_SECONDS}, 10000)"
+            while connection.execute(cleanup).fetchall()[0][0]:
+                pass
+
+
+class PysqlboxSettle(Pysqlbox):
+    """One call a batch: settle what is held and claim the next."""
+
+    name = "pysqlbox settle"
+    source = "the routines' headers; settle, one call a batch, which is what the worker calls"
+    keeps_in_hand = True
+
+    def drain(self, url: str, batch: int) -> Contender:
+        """settle."""
+        return Settle(self.name, url, BOX, batch)
+
+    def retry(self, url: str, batch: int) -> Contender:
+        """settle."""
+        return SettleRetry(self.name, url, BOX, batch)

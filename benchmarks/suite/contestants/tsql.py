@@ -1,0 +1,199 @@
+"""pysqlbox on SQL Server or Babelfish, where PYSQLBOX_TEST_MSSQL says where one is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+import pysqlbox
+from benchmarks.queue.boxes import SCHEMA
+from benchmarks.queue.contenders import LEASE_SECONDS, Contender, Step
+from benchmarks.suite.contestants.base import Ability, Load, SqlContestant, steps_of, text_of
+from benchmarks.suite.runner import UnavailableError
+from benchmarks.suite.server import Cost, Lab
+from pysqlbox.deploy.migrate import migrate
+from pysqlbox.drivers import mssql
+from pysqlbox.drivers.url import parse_url
+
+VARIABLE = "PYSQLBOX_TEST_MSSQL"
+DATABASE = "pysqlbox_bench"
+DROP_SECONDS = 15
+BACKLOG = 10_000
+"""Its backlogs end here: it gets its own for every measurement, as there are no templates to copy."""
+
+
+@dataclass(frozen=True)
+class TsqlContender(Contender):
+    """A loop over pyodbc."""
+
+    def connect(self) -> Any:
+        """In autocommit."""
+        return mssql.connect(parse_url(self.conninfo), autocommit=True)
+
+    def backend(self, connection: Any) -> int | None:  # noqa: ARG002 - nobody tells
+        """Not known."""
+        return None
+
+
+@dataclass(frozen=True)
+class TsqlPut(TsqlContender):
+    """Enqueue: one, or many."""
+
+    routine: str
+    argument: str
+    value: str
+    records: int
+
+    def session(self, connection: Any) -> Step:
+        """A call."""
+        arguments: dict[str, object] = {self.argument: self.value}
+        if self.routine == "outbox_enqueue":
+            arguments = {"topic": "orders", **arguments}
+
+        def step() -> int:
+            mssql.fetch(connection, SCHEMA, self.routine, arguments)
+            return self.records
+
+        return step
+
+
+@dataclass(frozen=True)
+class TsqlTake(TsqlContender):
+    """Claim, ack; abandon if some are given back."""
+
+    batch: int
+    retries: bool = False
+
+    def session(self, connection: Any) -> Step:
+        """Two calls a batch, or three."""
+        owner = uuid.uuid4()
+
+        def call(routine: str, arguments: dict[str, object]) -> list[dict[str, object]]:
+            return mssql.call(connection, SCHEMA, f"outbox_{routine}", {"owner_token": owner, **arguments})
+
+        def step() -> int:
+            rows = call("claim", {"lease_seconds": LEASE_SECONDS, "batch_size": self.batch})
+            fresh = [row["id"] for row in rows if not row["attempt"]] if self.retries else []
+            again = [identity for identity in fresh if int(str(identity)) % 2]
+            back = set(again)
+            good = [row["id"] for row in rows if row["id"] not in back]
+            if good:
+                call("ack", {"ids": json.dumps(good)})
+            if again:
+                call("abandon", {"ids": json.dumps(again), "last_error": "not yet", "delay_seconds": 0.001})
+            return len(good) or -min(len(again), 1)
+
+        return step
+
+
+class PysqlboxTsql(SqlContestant):
+    """The same routines as procedures, called by this package's driver."""
+
+    name = "pysqlbox T-SQL"
+    family = "pysqlbox_T-SQL"
+    source = f"the routines' headers; the server that {VARIABLE} names, with its own settings"
+    keeps = "keeps message and outcome until cleanup"
+    can: ClassVar[frozenset[Ability]] = frozenset({"single", "bulk", "drain", "parallel", "retry", "groups"})
+
+    def prepare(self, lab: Lab) -> dict[str, str]:  # noqa: ARG002 - not the lab's server
+        """A server must be named."""
+        if not os.environ.get(VARIABLE):
+            raise UnavailableError(f"{VARIABLE} is not set")
+        with contextlib.closing(self._server()) as connection:
+            version = str(mssql.query(connection, "SELECT @@VERSION AS version")[0][0])
+        return {"pysqlbox": pysqlbox.__version__, "server": " ".join(version.split())[:80]}
+
+    @contextlib.contextmanager
+    def place(self, lab: Lab, load: Load | None = None) -> Iterator[str]:  # noqa: ARG002
+        """A database made for this measurement."""
+        with contextlib.closing(self._server()) as connection:
+            self._drop(connection)
+            mssql.run_batch(connection, f"CREATE DATABASE {DATABASE}")
+            try:
+                url = urlsplit(os.environ[VARIABLE])._replace(path=f"/{DATABASE}").geturl()
+                self.build(url, load)
+                yield url
+            finally:
+                self._drop(connection)
+
+    @contextlib.contextmanager
+    def metered(self, lab: Lab) -> Iterator[Cost | None]:  # noqa: ARG002
+        """Nobody tells."""
+        yield None
+
+    def create(self, url: str) -> None:
+        """The release."""
+        migrate(url, schema=SCHEMA, boxes=[])
+
+    def fill(self, url: str, load: Load) -> None:
+        """Through enqueue_many."""
+        payload = text_of(load.payload)
+        with contextlib.closing(mssql.connect(parse_url(url), autocommit=True)) as connection:
+            for first, last in steps_of(load):
+                records = [self._record(n, payload, load) for n in range(first, last + 1)]
+                mssql.fetch(connection, SCHEMA, "outbox_enqueue_many", {"messages": json.dumps(records)})
+
+    @staticmethod
+    def _record(number: int, payload: str, load: Load) -> dict[str, str]:
+        record = {"topic": "orders", "payload": payload}
+        if load.groups:
+            record["group_id"] = f"customer {number % load.groups}"
+        return record
+
+    def load(self, load: Load) -> Load:
+        """A backlog that fits."""
+        return Load(min(load.count, BACKLOG), load.payload, min(load.groups, BACKLOG // 10), 0.0, load.batch)
+
+    def count_remaining(self, url: str) -> int | None:
+        """As its statistics say."""
+        with contextlib.closing(mssql.connect(parse_url(url), autocommit=True)) as connection:
+            for row in mssql.call(connection, SCHEMA, "outbox_stats", {}):
+                if row["topic"] is None:
+                    return sum(int(str(row[name])) for name in ("ready", "scheduled", "in_flight"))
+        return None
+
+    def single(self, url: str, payload: int) -> Contender:
+        """enqueue."""
+        return TsqlPut(self.name, url, "outbox_enqueue", "payload", text_of(payload), 1)
+
+    def bulk(self, url: str, payload: int, records: int) -> Contender:
+        """enqueue_many."""
+        messages = json.dumps([{"topic": "orders", "payload": text_of(payload)}] * records)
+        return TsqlPut(self.name, url, "outbox_enqueue_many", "messages", messages, records)
+
+    def drain(self, url: str, batch: int) -> Contender:
+        """claim, ack."""
+        return TsqlTake(self.name, url, batch)
+
+    def grouped(self, url: str, batch: int, groups: int) -> Contender:  # noqa: ARG002
+        """The same calls."""
+        return self.drain(url, batch)
+
+    def retry(self, url: str, batch: int) -> Contender:
+        """claim, ack, abandon."""
+        return TsqlTake(self.name, url, batch, retries=True)
+
+    @staticmethod
+    def _drop(connection: Any) -> None:
+        """The server may take a moment to notice that the clients have gone."""
+        deadline = time.monotonic() + DROP_SECONDS
+        while True:
+            try:
+                mssql.run_batch(connection, f"DROP DATABASE IF EXISTS {DATABASE}")
+            except mssql.database_error():
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
+
+    @staticmethod
+    def _server() -> Any:
+        return mssql.connect(parse_url(os.environ[VARIABLE]), autocommit=True)

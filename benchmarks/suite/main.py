@@ -1,0 +1,170 @@
+"""The suite's command line: `python -m benchmarks`, `make bench` and `pysqlbox bench`."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from benchmarks.common import machine
+from benchmarks.common.databases import Databases, statistics_settings
+from benchmarks.common.server import newest_system_server, running
+from benchmarks.suite import plots, report
+from benchmarks.suite.runner import Plan, Runner, Scenario
+from benchmarks.suite.scenarios import ALL
+from benchmarks.suite.server import HELD_SECONDS, Lab
+from benchmarks.suite.store import Store
+
+ROUNDS = 3
+TOLD_OF_RUNS = (
+    "date",
+    "command",
+    "rounds",
+    "whole",
+    "load average at the start",
+    "load average at the end",
+)
+"""Results may be of several runs, each going on with what the one before left: these are told of each."""
+RESULTS = Path(__file__).parents[1] / "results"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what the command line asks for."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options = parser().parse_args(words)
+    if options.list:
+        print(listing(ALL))
+        return 0
+    unknown = _unknown(options.only)
+    if unknown:
+        print(f"there is no {', '.join(unknown)}; --list tells what there is", file=sys.stderr)
+        return 2
+    signal.signal(signal.SIGTERM, _stop)
+    # The sustained run takes part once it is told how long it is to be.
+    only = tuple(options.only) or (("sustained",) if options.hours else ())
+    plan = Plan(options.rounds or (1 if options.quick else ROUNDS), only, options.level, options.minutes)
+    store = Store(options.out / ("suite-quick.jsonl" if options.quick else "suite.jsonl"))
+    if options.report:
+        store.load()
+        _write(store)
+        return 0
+    where = options.server or newest_system_server()
+    settings = {**statistics_settings(where), **dict(option.split("=", 1) for option in options.set)}
+    if options.resume:
+        store.load()
+    with running(where, scratch=options.scratch, settings=settings) as server:
+        databases = Databases(server, "shared_preload_libraries" in settings)
+        lab = Lab(databases, options.quick, options.hours or 1.0, progress, options.held_seconds)
+        runner = Runner(ALL, lab, store, plan, progress)
+        about = _about(words, server.about(), settings)
+        earlier = dict(store.about)
+        store.start({**earlier, **about})
+        try:
+            whole = runner.run()
+        finally:
+            lab.close()
+        told = runner.about()
+        for name in ("versions", "missing"):
+            told[name] = {**earlier.get(name, {}), **told[name]}
+        told["descriptions"] = {scenario.name: scenario.describe(lab) for scenario in ALL}
+    run = {"load average at the end": machine.load(), "whole": whole}
+    runs = [*earlier.get("runs", []), {name: {**about, **told, **run}[name] for name in TOLD_OF_RUNS}]
+    store.start({**earlier, **about, **told, **run, "runs": runs})
+    progress(f"{len(store)} measurements in {store.path}")
+    print(report.terminal(store, ALL))
+    _write(store)
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    made = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description="Measures pysqlbox, other queues and bare layouts side by side on a private PostgreSQL.",
+    )
+    made.add_argument("--list", action="store_true", help="tell scenarios, variants and contestants")
+    made.add_argument("--quick", action="store_true", help="small and once: a try-out, not a measurement")
+    made.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="SCENARIO|CONTESTANT|SCENARIO/CONTESTANT",
+        help="only this; repeatable",
+    )
+    made.add_argument("--level", choices=["sql", "worker"], help="only statements, or only workers")
+    made.add_argument("--rounds", type=int, help=f"how often each has its turn (default: {ROUNDS}; quick: 1)")
+    made.add_argument("--minutes", type=float, help="begin nothing new after so many minutes")
+    made.add_argument("--hours", type=float, help="the sustained run, and how long it is")
+    made.add_argument(
+        "--held-seconds",
+        type=float,
+        default=HELD_SECONDS,
+        help=f"how long queues are followed under a held snapshot (default: {HELD_SECONDS:g})",
+    )
+    made.add_argument("--resume", action="store_true", help="go on with what an earlier run left")
+    made.add_argument("--report", action="store_true", help="measure nothing, write pages and plots anew")
+    made.add_argument("--server", help="a folder of server programs; default: the newest system server")
+    made.add_argument(
+        "--out", type=Path, default=RESULTS, help="where results are written (default: benchmarks/results)"
+    )
+    made.add_argument("--scratch", type=Path, help="where the private server keeps its data")
+    made.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a server setting")
+    return made
+
+
+def listing(scenarios: Sequence[Scenario[Any]]) -> str:
+    """Scenarios with their variants and contestants."""
+    lines = []
+    for scenario in scenarios:
+        opted = ", only when asked for" if scenario.opt_in else ""
+        lines.append(f"{scenario.name} ({scenario.level}{opted}): {scenario.title}")
+        lines.append(f"    variants: {', '.join(scenario.variants)}")
+        lines.append(f"    contestants: {', '.join(one.name for one in scenario.contestants)}")
+    return "\n".join(lines)
+
+
+def progress(text: str) -> None:
+    """A line for whoever watches."""
+    print(f"{datetime.now(UTC):%H:%M:%S} {text}", file=sys.stderr, flush=True)
+
+
+def _write(store: Store) -> None:
+    """Pages and pictures of what the store has, beside it."""
+    folder, name = store.path.parent, store.path.stem
+    pictures = folder / f"{name}-plots"
+    try:
+        written = plots.draw(pictures, store, ALL)
+    except plots.UnavailableError as error:
+        progress(str(error))
+        written = []
+    for path in [*report.write(folder, store, ALL, name=name, pictures=pictures.name), *written]:
+        if path.suffix != ".svg":
+            progress(f"wrote {path}")
+
+
+def _unknown(words: Sequence[str]) -> list[str]:
+    scenarios = {scenario.name for scenario in ALL}
+    contestants = {contestant.name for scenario in ALL for contestant in scenario.contestants}
+    pairs = {f"{scenario.name}/{one.name}" for scenario in ALL for one in scenario.contestants}
+    return [word for word in words if word not in scenarios | contestants | pairs]
+
+
+def _about(words: Sequence[str], server: Mapping[str, str], settings: Mapping[str, str]) -> dict[str, Any]:
+    """Where and how it is measured."""
+    return {
+        "command": " ".join(["python -m benchmarks", *machine.telling(words)]),
+        "server": dict(server),
+        "changed settings": dict(settings),
+        "machine": machine.machine(),
+        "load average at the start": machine.load(),
+    }
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    """Leave by the way that stops the private server."""
+    raise SystemExit(128 + number)

@@ -1,0 +1,18 @@
+"""The worker level: whole worker processes of several queues, with their own clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.suite.runner import Scenario
+from benchmarks.suite.scenarios.worker.drain import WorkerDrain
+from benchmarks.suite.scenarios.worker.idle import IdleCost
+from benchmarks.suite.scenarios.worker.latency import LatencyHalfLoad, LatencyIdle, LatencySparse
+
+SCENARIOS: tuple[Scenario[Any], ...] = (
+    WorkerDrain(),
+    LatencyIdle(),
+    LatencyHalfLoad(),
+    LatencySparse(),
+    IdleCost(),
+)

@@ -1,0 +1,129 @@
+"""Draining a backlog with several worker processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psycopg
+
+from benchmarks.common.machine import machine_cpu, process_cpu
+from benchmarks.peers.runner import PeerFailedError, Worker
+from benchmarks.suite.contestants.workers import QUEUES, Queue
+from benchmarks.suite.runner import Metric, Scenario
+from benchmarks.suite.scenarios.worker.checks import problem
+from benchmarks.suite.server import Lab
+from benchmarks.suite.store import CLIENT_CPU, RATE, SERVER_CPU, WAL, Measured
+
+POLL_SECONDS = 0.01
+FLUSH_SECONDS = 20
+OTHERS = "others_percent"
+
+
+class WorkerDrain(Scenario[Queue]):
+    """How many messages whole worker processes finish in a second."""
+
+    name = "worker_drain"
+    title = "Draining with whole worker processes"
+    level = "worker"
+    metrics = (
+        Metric(RATE, "messages finished", "messages/s"),
+        Metric(CLIENT_CPU, "CPU of the workers", "µs/message", "lower"),
+        Metric(SERVER_CPU, "CPU of the server", "µs/message", "lower"),
+        Metric(WAL, "write-ahead log", "bytes/message", "lower"),
+        Metric(OTHERS, "CPU taken by others", "% of the machine", "lower"),
+    )
+    variants = ("1 process", "2 processes", "4 processes")
+    contestants = QUEUES
+
+    def measure(self, lab: Lab, contestant: Queue, variant: str) -> Measured:
+        """From the first handler's start until the database knows that the last message is finished."""
+        number, backlog = int(variant.split()[0]), contestant.backlog(self._backlog(lab))
+        with contestant.database(lab, backlog) as url, contextlib.ExitStack() as stack:
+            workers = [stack.enter_context(contestant.program.worker(url, "drain")) for _ in range(number)]
+            watcher = stack.enter_context(psycopg.connect(url, autocommit=True))
+            for worker in workers:
+                worker.wait_ready()
+            time.sleep(0.3)
+            with lab.metered() as cost:
+                before = _Used.of(workers)
+                for worker in workers:
+                    worker.go()
+                _wait(workers, backlog, self._seconds(lab))
+                if sum(worker.count for worker in workers) >= backlog:
+                    _wait_finished(contestant, watcher, workers)
+                ended, count = time.monotonic(), sum(worker.count for worker in workers)
+                used = _Used.of(workers)
+            first = min(worker.first for worker in workers if worker.first) / 1e9
+            told = [worker.stop() for worker in workers]
+            finished = backlog - contestant.remaining(watcher)
+        own = used.workers - before.workers + used.own - before.own + cost.server_cpu
+        others = max(used.busy - before.busy - own, 0) / (used.machine - before.machine)
+        values = {
+            RATE: count / (ended - first),
+            CLIENT_CPU: (used.workers - before.workers) * 1e6 / count,
+            SERVER_CPU: cost.server_cpu * 1e6 / count,
+            WAL: cost.wal_bytes / count,
+            OTHERS: 100 * others,
+        }
+        wrong = problem([identity for one in told for identity in one["ids"]], finished)
+        return Measured(values, messages=count, seconds=ended - first, problem=wrong)
+
+    def describe(self, lab: Lab) -> str:
+        """How much."""
+        return (
+            f"{self._backlog(lab):,} messages of 200 bytes (at most 30,000 for queues that do not get "
+            f"through those), handlers that only note the message, for at most {self._seconds(lab):g} s: "
+            "from the first handler's start until the database knows that the last message is finished."
+        )
+
+    @staticmethod
+    def _backlog(lab: Lab) -> int:
+        return lab.size(100_000, 20_000)
+
+    @staticmethod
+    def _seconds(lab: Lab) -> float:
+        return lab.seconds(4, 2)
+
+
+@dataclass(frozen=True)
+class _Used:
+    """CPU seconds so far: of the workers, of this process, of the whole machine; and what that had."""
+
+    workers: float
+    own: float
+    busy: float
+    machine: float
+
+    @staticmethod
+    def of(workers: Sequence[Worker]) -> _Used:
+        """Now."""
+        return _Used(sum(one.cpu_seconds() for one in workers), process_cpu(os.getpid()), *machine_cpu())
+
+
+def _wait(workers: Sequence[Worker], backlog: int, seconds: float) -> None:
+    """Until all is handled or the time is over, counted from the first message."""
+    gone = time.monotonic()
+    while sum(worker.count for worker in workers) < backlog:
+        time.sleep(POLL_SECONDS)
+        for worker in workers:
+            worker.check()
+        firsts = [worker.first for worker in workers if worker.first]
+        if firsts and time.monotonic() - min(firsts) / 1e9 >= seconds:
+            return
+        if not firsts and time.monotonic() - gone > FLUSH_SECONDS:
+            raise PeerFailedError("no message was handled")
+
+
+def _wait_finished(queue: Queue, watcher: psycopg.Connection[tuple[int]], workers: Sequence[Worker]) -> None:
+    """Until the database knows of everything that was handled."""
+    deadline = time.monotonic() + FLUSH_SECONDS
+    while queue.remaining(watcher):
+        for worker in workers:
+            worker.check()
+        if time.monotonic() > deadline:
+            return
+        time.sleep(POLL_SECONDS)

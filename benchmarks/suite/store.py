@@ -1,0 +1,112 @@
+"""What was measured: one JSON line each, so that a run that was ended goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+RATE = "rate"
+"""Messages per second."""
+P50, P99 = "p50_ms", "p99_ms"
+"""Milliseconds: of a message on its way, or of a call where a scenario says so."""
+CALL_P50, CALL_P99 = "call_p50_ms", "call_p99_ms"
+"""Milliseconds of one step of the client's loop: an enqueue, or a claim with its ack."""
+CLIENT_CPU, SERVER_CPU = "client_cpu_us", "server_cpu_us"
+"""Microseconds of CPU time per message: of all clients, and of all processes of the database server."""
+WAL = "wal_bytes"
+"""Bytes of write-ahead log per message."""
+
+Curve = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a measurement is of."""
+
+    scenario: str
+    variant: str
+    contestant: str
+    round: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a scenario found out about one contestant, once.
+
+    `values` by the names above, or others that the scenario tells in its `metrics`; `curves`: points of
+    (seconds since the beginning, value); `messages` and `seconds`: how much it rests on; `problem`: what
+    is wrong with it, in which case it counts in no median.
+    """
+
+    values: Mapping[str, float]
+    messages: int = 0
+    seconds: float = 0.0
+    curves: Mapping[str, Curve] = field(default_factory=dict)
+    problem: str | None = None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A line of the store."""
+
+    key: Key
+    measured: Measured
+
+    def line(self) -> str:
+        """As JSON."""
+        return json.dumps({**asdict(self.key), **asdict(self.measured)})
+
+    @staticmethod
+    def parse(line: str) -> Measurement:
+        """From such a line."""
+        told: dict[str, Any] = json.loads(line)
+        key = Key(*(told.pop(name) for name in ("scenario", "variant", "contestant", "round")))
+        curves = {name: [(x, y) for x, y in points] for name, points in told.pop("curves").items()}
+        return Measurement(key, Measured(curves=curves, **told))
+
+
+class Store:
+    """A file of measurements. Its first line says what they were measured with."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.about: dict[str, Any] = {}
+        self._measurements: dict[Key, Measurement] = {}
+
+    def load(self) -> None:
+        """Read what is there; a last line that was cut off is left out."""
+        if not self.path.exists():
+            return
+        lines = self.path.read_text().split("\n")
+        whole = [line for line in lines[:-1] if line]
+        if whole:
+            self.about = json.loads(whole[0])["about"]
+        for line in whole[1:]:
+            measurement = Measurement.parse(line)
+            self._measurements[measurement.key] = measurement
+
+    def start(self, about: Mapping[str, Any]) -> None:
+        """Write what is known anew, under this heading."""
+        self.about = dict(about)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [json.dumps({"about": self.about}), *(m.line() for m in self._measurements.values())]
+        self.path.write_text("".join(f"{line}\n" for line in lines))
+
+    def add(self, key: Key, measured: Measured) -> None:
+        """Keep one."""
+        measurement = Measurement(key, measured)
+        self._measurements[key] = measurement
+        with self.path.open("a") as file:
+            file.write(measurement.line() + "\n")
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._measurements
+
+    def __iter__(self) -> Iterator[Measurement]:
+        return iter(list(self._measurements.values()))
+
+    def __len__(self) -> int:
+        return len(self._measurements)
