@@ -46,6 +46,8 @@ def copy_of(message: Any) -> tuple[int, datetime]:
     return message.id, message.locked_until
 
 
+#: A group that the database puts off, because its row was locked, it looks at again after 0.2 seconds.
+GROUP_SECONDS = 0.25
 #: How many quick threads claim at the same time: one waits for the database while another one runs Python.
 TURNS = 2
 
@@ -58,6 +60,7 @@ class Crew:
         self.turns = min(TURNS, threads)
         self.stopping = False
         self.draining = False
+        self.groups_seen = False
         self.lost: set[tuple[int, datetime]] = set()
         self._changed = threading.Condition()
         self._ended = threading.Event()
@@ -66,6 +69,7 @@ class Crew:
         self._waiting = 0
         self._watched = False
         self._progress = 0
+        self._confirmed = -1
         self._over: deque[Work] = deque()
 
     def next(self, hand: Hand) -> Work | Lane | None:
@@ -119,7 +123,8 @@ class Crew:
 
     def settled(self) -> None:
         """Note that messages were settled: what waited behind them may be claimable."""
-        self._progress += 1
+        with self._changed:
+            self._progress += 1
 
     @property
     def progress(self) -> int:
@@ -232,11 +237,19 @@ class Crew:
     def _end_if_dry(self) -> None:
         if self._busy or self._over or self.stopping:
             return
-        if all(lane.dry_at == self._progress for lane in self.lanes):
-            self._end()
-            return
         now = time.monotonic()
+        if all(lane.dry_at == self._progress for lane in self.lanes):
+            if not self.groups_seen or self._confirmed == self._progress:
+                self._end()
+                return
+            # A group in whose midst somebody was is looked at by the database again a little later; so do we.
+            self._confirmed = self._progress
+            for lane in self.lanes:
+                lane.dry_at = -1
+                lane.next_poll = now + GROUP_SECONDS
+            self._changed.notify()
+            return
         for lane in self.lanes:
-            if lane.dry_at != self._progress:
+            if lane.dry_at not in (-1, self._progress):
                 lane.next_poll = min(lane.next_poll, now)
         self._changed.notify()

@@ -200,7 +200,10 @@ class Hand:
 
     def _handle_all(self, lane: Lane, messages: list[Any]) -> int:
         """Run the handlers of a claim; how many messages were done here."""
-        self.local.extend(plan(messages, lane.handlers.by_topic))
+        items = plan(messages, lane.handlers.by_topic)
+        if items is not messages:
+            self.crew.groups_seen = True
+        self.local.extend(items)
         by_topic = lane.handlers.by_topic
         verbose = lane.log.isEnabledFor(logging.INFO)
         acked = self.outcomes.acked
