@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.queue.contenders import Contender, Step
-from benchmarks.suite.contestants.base import SqlContestant
+from benchmarks.suite.contestants.base import Load, SqlContestant
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class Cycle(Contender):
             return taken or -1
 
         return step
+
+
+def standing(payload: int, batch: int) -> Load:
+    """What is in the queue before, and stays: plans made on empty tables, and kept, read them whole."""
+    return Load(max(20, 4_000_000 // payload), payload, batch=batch)
 
 
 def cycle(contestant: SqlContestant, url: str, payload: int, records: int, batch: int) -> Contender:

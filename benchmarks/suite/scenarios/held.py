@@ -9,7 +9,7 @@ from benchmarks.queue.scenarios.drain import held
 from benchmarks.suite.contestants.base import Ability, SqlContestant
 from benchmarks.suite.runner import Metric
 from benchmarks.suite.scenarios.common import COSTS, RATE, SqlScenario, work
-from benchmarks.suite.scenarios.cycle import cycle
+from benchmarks.suite.scenarios.cycle import cycle, standing
 from benchmarks.suite.server import Lab
 from benchmarks.suite.store import Measured
 
@@ -38,7 +38,7 @@ class HeldSnapshot(SqlScenario):
         """How."""
         return (
             f"{_seconds(lab):g} s of {RECORDS} messages put in by one call, taken out in batches of "
-            f"{BATCH}, while a read-only transaction keeps its snapshot in the same database"
+            f"{BATCH} from a backlog of 20000, while a read-only transaction keeps its snapshot"
         )
 
     def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002
@@ -48,7 +48,7 @@ class HeldSnapshot(SqlScenario):
     def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002
         """With the snapshot from before the first message."""
         seconds = _seconds(lab)
-        with contestant.place(lab) as url, held(url):
+        with contestant.place(lab, standing(200, RECORDS)) as url, held(url):
             contender = cycle(contestant, url, 200, RECORDS, BATCH)
             done = work(lab, contestant, contender, connections=1, seconds=seconds)
         curve = done.curve(seconds / 60)

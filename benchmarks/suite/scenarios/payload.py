@@ -7,7 +7,7 @@ from typing import ClassVar
 from benchmarks.suite.contestants.base import Ability, SqlContestant
 from benchmarks.suite.runner import Metric
 from benchmarks.suite.scenarios.common import COSTS, RATE, SqlScenario, work
-from benchmarks.suite.scenarios.cycle import cycle
+from benchmarks.suite.scenarios.cycle import cycle, standing
 from benchmarks.suite.server import Lab
 from benchmarks.suite.store import Measured
 
@@ -40,7 +40,7 @@ class Payload(SqlScenario):
     def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:
         """Until the time is over."""
         size, records = SIZES[variant]
-        with contestant.place(lab) as url:
+        with contestant.place(lab, contestant.load(standing(size, records))) as url:
             contender = cycle(contestant, url, size, records, min(records, 50))
             done = work(lab, contestant, contender, connections=1, seconds=lab.seconds(1.5, 0.7))
         return done.measured({MEGABYTES: done.messages * size / 1e6 / done.seconds})

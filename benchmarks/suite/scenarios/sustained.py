@@ -9,7 +9,7 @@ from typing import ClassVar
 from benchmarks.suite.contestants.base import Ability, SqlContestant
 from benchmarks.suite.runner import Metric
 from benchmarks.suite.scenarios.common import COSTS, RATE, SqlScenario, work
-from benchmarks.suite.scenarios.cycle import cycle
+from benchmarks.suite.scenarios.cycle import cycle, standing
 from benchmarks.suite.server import Lab
 from benchmarks.suite.store import Measured
 
@@ -49,7 +49,7 @@ class Sustained(SqlScenario):
         """With a thread that keeps it up and measures it."""
         seconds = _seconds(lab)
         connections = 2 if "parallel" in contestant.can else 1
-        with contestant.place(lab) as url:
+        with contestant.place(lab, standing(200, RECORDS)) as url:
             keeper = _Keeper(contestant, url, min(UPKEEP_SECONDS, seconds / 5))
             keeper.start()
             contender = cycle(contestant, url, 200, RECORDS, BATCH)
