@@ -110,10 +110,13 @@ class Crew:
             self._release(hand)
             return True
 
-    def claimed(self, lane: Lane, asked: int, got: int, progress: int) -> None:
+    def claimed(self, lane: Lane, asked: int, got: int, progress: int, wakes: int) -> None:
         """Note what a claim brought; another thread is woken if there may be more."""
         with self._changed:
-            lane.schedule(asked, got, time.monotonic())
+            now = time.monotonic()
+            lane.schedule(asked, got, now)
+            if lane.wakes != wakes:
+                lane.next_poll = now  # what somebody announced during the claim it may not have seen
             if got:
                 self._progress += 1
             else:
@@ -180,6 +183,7 @@ class Crew:
         with self._changed:
             for lane in self.lanes:
                 if name is None or lane.name == name:
+                    lane.wakes += 1
                     lane.next_poll = min(lane.next_poll, now)
             self._changed.notify()
 

@@ -150,7 +150,7 @@ class Hand:
                 claim = 0
             if not outcomes and not claim:
                 return []
-            progress = crew.progress
+            progress, wakes = crew.progress, lane.wakes
             asked_at = time.monotonic()
             try:
                 messages = self._session.settle(
@@ -183,7 +183,7 @@ class Hand:
             crew.settled()
         if claim:
             self.leased_at = asked_at
-            crew.claimed(lane, claim, len(messages), progress)
+            crew.claimed(lane, claim, len(messages), progress, wakes)
             lane.log.debug("%s: claimed %d of %d", lane.name, len(messages), claim)
         return messages
 

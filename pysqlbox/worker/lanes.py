@@ -47,6 +47,7 @@ class Lane:
         self.batch_size = batch_size
         self.poll_seconds = poll_seconds
         self.max_attempts = max_attempts  # None until the box's own setting has been read
+        self.wakes = 0
         self.next_poll = 0.0
         self.last_work = time.monotonic()
         self.dry_at = -1
