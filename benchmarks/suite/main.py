@@ -71,7 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         told = runner.about()
         for name in ("versions", "missing"):
             told[name] = {**earlier.get(name, {}), **told[name]}
-        told["descriptions"] = {scenario.name: scenario.describe(lab) for scenario in ALL}
+        # Of what this run measured; what an earlier one did may have been with other settings.
+        described = {
+            scenario.name: scenario.describe(lab) for scenario in ALL if scenario.name in runner.measured
+        }
+        told["descriptions"] = {**earlier.get("descriptions", {}), **described}
     run = {"load average at the end": machine.load(), "whole": whole}
     runs = [*earlier.get("runs", []), {name: {**about, **told, **run}[name] for name in TOLD_OF_RUNS}]
     store.start({**earlier, **about, **told, **run, "runs": runs})

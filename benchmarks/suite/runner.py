@@ -126,7 +126,7 @@ class Plan:
 
 @dataclass
 class Runner:
-    """Measures what a plan asks for and the store does not have yet."""
+    """Measures what a plan asks for and the store does not have yet; `measured`: the scenarios of those."""
 
     scenarios: Sequence[Scenario[Any]]
     lab: Lab
@@ -135,6 +135,7 @@ class Runner:
     progress: Callable[[str], None]
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
+    measured: set[str] = field(default_factory=set)
 
     def run(self) -> bool:
         """All of it, or until the time is over; answers whether all was measured."""
@@ -201,6 +202,7 @@ class Runner:
             self.progress(traceback.format_exc())
             measured = Measured({}, problem=f"{type(error).__name__}: {' '.join(str(error).split())[-500:]}")
         self.store.add(self._key(*turn), measured)
+        self.measured.add(scenario.name)
         left = "" if number == 0 else f", about {spent / number * (count - number) / 60:.0f} min left"
         self.progress(
             f"[{number + 1}/{count}{left}] round {round_number + 1}, {scenario.name}, {variant}, "
