@@ -183,7 +183,7 @@ def _deadlock(db: Database) -> Exception:
         return psycopg.errors.DeadlockDetected("deadlock detected")
     import pyodbc
 
-    return pyodbc.Error("40001", "[40001] [x][y][z]Transaction was deadlocked (1205) (SQLExecDirectW)")  # type: ignore[no-any-return]
+    return pyodbc.Error("40001", "[40001] [x][y][z]Transaction was deadlocked (1205) (SQLExecDirectW)")  # type: ignore[no-any-return]  # untyped
 
 
 def test_a_deadlock_is_tried_again_whatever_the_call(

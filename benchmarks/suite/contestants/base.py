@@ -110,26 +110,26 @@ class SqlContestant(Contestant):
         """A backlog."""
         raise UnavailableError(f"{self.name} has no backlog")
 
-    def single(self, url: str, payload: int) -> Contender:  # noqa: ARG002
+    def single(self, url: str, payload: int) -> Contender:  # noqa: ARG002 - the interface
         """One message a call, each a transaction of its own."""
         raise UnavailableError(f"{self.name} has no single enqueue")
 
-    def bulk(self, url: str, payload: int, records: int) -> Contender:  # noqa: ARG002
+    def bulk(self, url: str, payload: int, records: int) -> Contender:  # noqa: ARG002 - the interface
         """Many messages a call."""
         raise UnavailableError(f"{self.name} has no bulk enqueue")
 
-    def drain(self, url: str, batch: int) -> Contender:  # noqa: ARG002
+    def drain(self, url: str, batch: int) -> Contender:  # noqa: ARG002 - the interface
         """Take a batch, finish it."""
         raise UnavailableError(f"{self.name} takes nothing out")
 
-    def retry(self, url: str, batch: int) -> Contender:  # noqa: ARG002
+    def retry(self, url: str, batch: int) -> Contender:  # noqa: ARG002 - the interface
         """Take a batch, finish half of it and what was tried before, give the rest back for another try.
 
         Its step answers how many it finished, and -1 for a batch of which nothing was finished.
         """
         raise UnavailableError(f"{self.name} has no retries")
 
-    def grouped(self, url: str, batch: int, groups: int) -> Contender:  # noqa: ARG002
+    def grouped(self, url: str, batch: int, groups: int) -> Contender:  # noqa: ARG002 - the interface
         """Take a batch by the rules of FIFO groups, of which there are so many; finish it."""
         raise UnavailableError(f"{self.name} has no groups")
 

@@ -140,7 +140,7 @@ class Pysqlbox(SqlContestant):
         """claim, ack."""
         return ClaimAck(self.name, url, BOX, batch)
 
-    def grouped(self, url: str, batch: int, groups: int) -> Contender:  # noqa: ARG002
+    def grouped(self, url: str, batch: int, groups: int) -> Contender:  # noqa: ARG002 - the interface
         """The same calls."""
         return self.drain(url, batch)
 

@@ -111,7 +111,7 @@ class PysqlboxTsql(SqlContestant):
         return {"pysqlbox": pysqlbox.__version__, "server": " ".join(version.split())[:80]}
 
     @contextlib.contextmanager
-    def place(self, lab: Lab, load: Load | None = None) -> Iterator[str]:  # noqa: ARG002
+    def place(self, lab: Lab, load: Load | None = None) -> Iterator[str]:  # noqa: ARG002 - the interface
         """A database made for this measurement."""
         with contextlib.closing(self._server()) as connection:
             self._drop(connection)
@@ -124,7 +124,7 @@ class PysqlboxTsql(SqlContestant):
                 self._drop(connection)
 
     @contextlib.contextmanager
-    def metered(self, lab: Lab) -> Iterator[Cost | None]:  # noqa: ARG002
+    def metered(self, lab: Lab) -> Iterator[Cost | None]:  # noqa: ARG002 - the interface
         """Nobody tells."""
         yield None
 
@@ -172,7 +172,7 @@ class PysqlboxTsql(SqlContestant):
         """claim, ack."""
         return TsqlTake(self.name, url, batch)
 
-    def grouped(self, url: str, batch: int, groups: int) -> Contender:  # noqa: ARG002
+    def grouped(self, url: str, batch: int, groups: int) -> Contender:  # noqa: ARG002 - the interface
         """The same calls."""
         return self.drain(url, batch)
 

@@ -66,7 +66,7 @@ class Backlog(SqlScenario):
             "draining them; compare with drain_routine"
         )
 
-    def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002
+    def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002 - the interface
         """The first seconds."""
         load = Load(lab.size(1_000_000, 100_000), batch=BATCH)
         return drain(lab, contestant, load, 1, lab.seconds(3, 1))

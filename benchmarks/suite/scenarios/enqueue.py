@@ -28,7 +28,7 @@ class EnqueueSingle(SqlScenario):
         """How."""
         return f"{_seconds(lab):g} s into an empty queue, {PAYLOAD} bytes each, autocommit"
 
-    def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002
+    def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002 - the interface
         """Those that differ in consuming only are one here."""
         return contestant.name == contestant.family.replace("_", " ") or contestant.floor
 
@@ -60,7 +60,7 @@ class EnqueueBulk(SqlScenario):
         """How."""
         return f"{_seconds(lab):g} s into an empty queue, {PAYLOAD} bytes each, {RECORDS} a call"
 
-    def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002
+    def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002 - the interface
         """Those that differ in consuming only are one here."""
         return contestant.name == contestant.family.replace("_", " ") or contestant.floor
 

@@ -29,7 +29,7 @@ class FifoMany(SqlScenario):
             f"{_groups(lab)} groups by turns, by 2 connections in batches of {BATCH}, for {_seconds(lab):g} s"
         )
 
-    def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002
+    def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002 - the interface
         """Until the time is over, or all is gone."""
         load = Load(10 * _groups(lab), groups=_groups(lab), batch=BATCH)
         return drain(lab, contestant, load, 2, _seconds(lab))
@@ -50,7 +50,7 @@ class FifoHot(SqlScenario):
             f"{10 * _groups(lab)} messages, by one connection in batches of {BATCH}, for {_seconds(lab):g} s"
         )
 
-    def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002
+    def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002 - the interface
         """Until the time is over, or all is gone."""
         load = Load(10 * _groups(lab), groups=1, batch=BATCH)
         return drain(lab, contestant, load, 1, _seconds(lab))

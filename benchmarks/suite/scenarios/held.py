@@ -41,11 +41,11 @@ class HeldSnapshot(SqlScenario):
             f"{BATCH} from a backlog of 20000, while a read-only transaction keeps its snapshot"
         )
 
-    def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002
+    def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002 - the interface
         """The snapshot is held by a connection to PostgreSQL."""
         return contestant.family != "pysqlbox_T-SQL"
 
-    def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002
+    def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002 - the interface
         """With the snapshot from before the first message."""
         seconds = _seconds(lab)
         with contestant.place(lab, standing(200, RECORDS)) as url, held(url):

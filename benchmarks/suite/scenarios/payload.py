@@ -33,7 +33,7 @@ class Payload(SqlScenario):
             "of up to 50; texts that do not compress"
         )
 
-    def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002
+    def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002 - the interface
         """Those that finish otherwise are the same but for that."""
         return contestant.name != "pgmq archive"
 

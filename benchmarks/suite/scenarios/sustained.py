@@ -41,11 +41,11 @@ class Sustained(SqlScenario):
             "pysqlbox keeps what is done for a minute; `curves` has rate and size"
         )
 
-    def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002
+    def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002 - the interface
         """Sizes are read from PostgreSQL; bare tables and archives that nobody cleans up only grow."""
         return contestant.name in ("pysqlbox", "pysqlbox settle", "pgmq", "pgq", "delete skip locked")
 
-    def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002
+    def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002 - the interface
         """With a thread that keeps it up and measures it."""
         seconds = _seconds(lab)
         connections = 2 if "parallel" in contestant.can else 1
