@@ -141,6 +141,15 @@ def test_contract_a_group_with_one_lease_lost_and_one_kept_stays_held(box: Box) 
     assert box.take(OTHER) == made[1:]
 
 
+def test_contract_a_group_that_waits_for_its_head_does_not_hold_up_what_is_due(box: Box) -> None:
+    later = server_now(box.db) + timedelta(seconds=100)
+    waiting = [box.put(group_id="g", due_at=later)] + [box.put(group_id="g") for _ in range(210)]
+    behind = box.put(due_at=later + timedelta(seconds=1))
+    box.db.advance(200)
+    assert box.take(OTHER, batch=1) == waiting[:1]
+    assert box.take(batch=1) == [behind]
+
+
 def test_contract_groups_of_higher_priority_come_first(box: Box) -> None:
     low, ungrouped = box.fill(2, group_id="low", priority=-1), box.put()
     high = box.fill(2, group_id="high", priority=5)

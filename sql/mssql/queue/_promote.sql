@@ -22,8 +22,9 @@ BEGIN
     DECLARE @groups nvarchar(max);
 {% if box_name == "outbox" %}
     DECLARE @joins nvarchar(max);
-    DECLARE @probes int;
 {% endif %}
+    DECLARE @spare int;
+    DECLARE @more int;
     DECLARE @due TABLE (due_at datetime2(6) NOT NULL, no bigint NOT NULL, PRIMARY KEY (due_at, no));
     DECLARE @gone TABLE (
         due_at datetime2(6) NOT NULL,
@@ -80,21 +81,19 @@ BEGIN
 
 {% if box_name == "outbox" %}
     -- Another statement: what those who left the probes have counted is committed and shows.
-    SET @probes = (SELECT COUNT(*) FROM @gone AS g WHERE g.join_id IS NOT NULL);
-    IF @probes > 0
-    BEGIN
-        SET @joins = (SELECT DISTINCT g.join_id FROM @gone AS g WHERE g.join_id IS NOT NULL FOR JSON PATH);
+    SET @joins = (SELECT DISTINCT g.join_id FROM @gone AS g WHERE g.join_id IS NOT NULL FOR JSON PATH);
+    IF @joins IS NOT NULL
         EXEC {{ db._join_fold }} @joins = @joins;
-    END;
 
 {% endif %}
     SET @groups = (SELECT DISTINCT g.group_key FROM @gone AS g WHERE g.group_key IS NOT NULL FOR JSON PATH);
     IF @groups IS NOT NULL
         EXEC {{ box._regroup }} @groups = @groups;
-{% if box_name == "outbox" %}
 
-    -- Probes take room from messages; where there are many, they go at once.
-    IF @probes * 2 > @room AND @room < 10000
-        EXEC {{ box._promote }} @room = 10000;
-{% endif %}
+    -- Probes, and tickets of a group that has another, take room from messages; where there are many, they go at once.
+    SET @spare = (SELECT COUNT(*) FROM @gone AS g WHERE g.id IS NULL)
+        - (SELECT COUNT(DISTINCT g.group_key) FROM @gone AS g WHERE g.group_key IS NOT NULL);
+    SET @more = CASE WHEN @room < 1000 THEN 10000 ELSE @room * 10 END;
+    IF @spare * 2 > @room AND @room < 1000000
+        EXEC {{ box._promote }} @room = @more;
 END;

@@ -25,8 +25,8 @@ DECLARE
 {% if box_name == "outbox" %}
     joins uuid[];
     own_joins uuid[];
-    probes integer;
 {% endif %}
+    spare integer;
 BEGIN
     WITH due AS (
         DELETE FROM {{ box.scheduled }} AS s
@@ -50,8 +50,8 @@ BEGIN
         array_agg(DISTINCT due.group_id) FILTER (WHERE due.group_id IS NOT NULL),
         array_agg(DISTINCT due.join_id) FILTER (WHERE due.join_id IS NOT NULL),
         array_agg(DISTINCT due.join_id) FILTER (WHERE due.probe_xid = pg_current_xact_id()),
-        count(due.join_id)
-    INTO groups, joins, own_joins, probes
+        count(*) - count(due.id) - count(DISTINCT due.group_id)
+    INTO groups, joins, own_joins, spare
     FROM due;
 
     -- A new statement: what those who left the probes have counted is committed and shows.
@@ -59,19 +59,19 @@ BEGIN
         PERFORM {{ db._join_fold }}(joins, own_joins);
     END IF;
 {% else %}
-    SELECT array_agg(DISTINCT due.group_id) INTO groups
-    FROM due
-    WHERE due.group_id IS NOT NULL;
+    SELECT
+        array_agg(DISTINCT due.group_id) FILTER (WHERE due.group_id IS NOT NULL),
+        count(*) - count(due.id) - count(DISTINCT due.group_id)
+    INTO groups, spare
+    FROM due;
 {% endif %}
 
     IF groups IS NOT NULL THEN
         PERFORM {{ box._regroup }}(groups);
     END IF;
-{% if box_name == "outbox" %}
-    -- Probes take room from messages; where there are many, they go at once.
-    IF probes * 2 > room AND room < 10000 THEN
-        PERFORM {{ box._promote }}(10000);
+    -- Probes, and tickets of a group that has another, take room from messages; where there are many, they go at once.
+    IF spare * 2 > room AND room < 1000000 THEN
+        PERFORM {{ box._promote }}(greatest(10000, room * 10));
     END IF;
-{% endif %}
 END;
 $$;
