@@ -158,6 +158,32 @@ def messages_are_locked_in_one_order(db: Database) -> None:
     check(db, "inbox")
 
 
+def a_key_cleaned_up_between_two_batches(db: Database) -> None:
+    """A batch waits while a cleanup takes one of its keys' messages, and another batch has the same keys."""
+    box = inbox(db)
+    box.made_done(source="s", message_id="b")
+    old = box.put(source="s", message_id="a")
+    records = [box.record(source="s", message_id=name) for name in "abz"]
+    with sessions(db, 3) as (locker, producer, rival):
+        locker.sql("SELECT 1 AS one FROM {schema}.inbox_message WHERE id = %s FOR UPDATE", old)
+        first = Background(db, producer, lambda session: _outcomes(session, box, records))
+        assert first.is_blocked()
+        assert box.affected("cleanup", retention_seconds=0) == 1
+        second = Background(db, rival, lambda session: _outcomes(session, box, records[1:]))
+        second.is_blocked()
+        locker.rollback()
+        assert second.result() == ["created", "created"]
+        assert first.result() == ["updated", "updated", "updated"]
+    check(db, "inbox")
+
+
+def _outcomes(session: Session, box: Box, records: list[Row]) -> list[str]:
+    """What becomes of a batch that is committed at once."""
+    outcomes = [row["outcome"] for row in box.on(session).enqueue_many(*records)]
+    session.commit()
+    return outcomes
+
+
 def _enqueue_key(box: Box, key: str, session: Session) -> Row:
     return box.on(session).enqueue(dedup_key=key)
 
@@ -208,4 +234,5 @@ POSTGRES_SCENARIOS: tuple[Callable[[Database], None], ...] = (
     different_keys_do_not_wait,
     keys_are_entered_in_one_order,
     messages_are_locked_in_one_order,
+    a_key_cleaned_up_between_two_batches,
 )

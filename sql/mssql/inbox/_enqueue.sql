@@ -1,6 +1,5 @@
 -- after: _renew
 
--- Writes checked messages whose ids were drawn in their order. Keys are taken in key order, so that two batches
 -- Writes one checked message: entered if its key is new, renewed if not, and placed. The key is taken by trying:
 -- whoever is first has it, and only a transaction with the same key waits.
 -- id: drawn by the caller; handed back as the earlier message's if there is one

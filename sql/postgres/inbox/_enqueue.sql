@@ -6,8 +6,9 @@ SET enable_seqscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
-    -- Writes checked messages whose ids were drawn in their order. Keys are taken in key order, so that two batches
-    -- with the same keys wait for each other but never crosswise.
+    -- Writes checked messages whose ids were drawn in their order. Keys are taken in key order, whether they are new
+    -- or exist, so that batches with the same keys wait for each other but never crosswise; all who wait for messages
+    -- take them in that order, and before any other lock.
     -- returns: id, outcome, hash_mismatch; in the order of the ids drawn
     -- errors: none
     -- locks: group, message
@@ -25,26 +26,14 @@ DECLARE
 BEGIN
     WITH entered AS (
         INSERT INTO {{ box.message }} AS m
-        SELECT n.*
+        SELECT DISTINCT ON (n.source, n.message_id) n.*
         FROM unnest(messages) AS n
         ORDER BY n.source, n.message_id, n.id
-        ON CONFLICT ON CONSTRAINT {{ key.uq_message_key }} DO NOTHING
+        -- Changes nothing, but locks what exists: were it cleaned up now, its key would have to be taken out of order.
+        ON CONFLICT ON CONSTRAINT {{ key.uq_message_key }} DO UPDATE SET attempt = m.attempt WHERE false
         RETURNING m.id
     )
     SELECT coalesce(array_agg(entered.id), '{}') INTO written FROM entered;
-
-    IF cardinality(written) < cardinality(messages) THEN
-        -- The messages that exist, in id order and before any other lock, as all who wait for messages take them.
-        PERFORM FROM {{ box.message }} AS m
-        WHERE m.id = ANY (ARRAY(
-            SELECT e.id
-            FROM unnest(messages) AS n
-            INNER JOIN {{ box.message }} AS e ON e.source = n.source AND e.message_id = n.message_id
-            WHERE n.id <> ALL (written)
-        ))
-        ORDER BY m.id
-        FOR UPDATE;
-    END IF;
 
     SELECT array_agg(k.collapse_key), array_agg(k.id) INTO keys, newest
     FROM (

@@ -45,8 +45,8 @@ BEGIN
 
     IF gone_ids IS NOT NULL THEN
 {% if kind == "inbox" %}
-        -- In id order, like a batch enqueue that renews them.
-        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.id FOR UPDATE;
+        -- In key order, like a batch enqueue that renews them.
+        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.source, m.message_id FOR UPDATE;
 {% endif %}
         IF delay_seconds IS NULL THEN
             SELECT max(s.value) FILTER (WHERE s.name = 'backoff_base_seconds'), max(s.value) FILTER (WHERE s.name = 'backoff_cap_seconds')

@@ -32,8 +32,8 @@ BEGIN
     )
     SELECT array_agg(gone.id) INTO gone_ids FROM gone;
 {% if kind == "inbox" %}
-    -- In id order, like a batch enqueue that renews them.
-    PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.id FOR UPDATE;
+    -- In key order, like a batch enqueue that renews them.
+    PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.source, m.message_id FOR UPDATE;
 {% endif %}
     DELETE FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids);
 {% if box_name == "outbox" %}

@@ -35,8 +35,8 @@ BEGIN
 
     IF gone_ids IS NOT NULL THEN
 {% if kind == "inbox" %}
-        -- In id order, like a batch enqueue that renews them.
-        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.id FOR UPDATE;
+        -- In key order, like a batch enqueue that renews them.
+        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.source, m.message_id FOR UPDATE;
 {% endif %}
         PERFORM {{ box._bury }}(gone_ids, error, false);
         IF groups <> '{}' THEN

@@ -36,8 +36,8 @@ BEGIN
         END IF;
 {% endif %}
 {% if kind == "inbox" %}
-        -- In id order, like a batch enqueue that renews them.
-        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (back) ORDER BY m.id FOR UPDATE;
+        -- In key order, like a batch enqueue that renews them.
+        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (back) ORDER BY m.source, m.message_id FOR UPDATE;
 {% endif %}
         UPDATE {{ box.message }} AS m
         SET

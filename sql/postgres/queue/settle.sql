@@ -127,10 +127,10 @@ BEGIN
         ORDER BY l.id
         FOR UPDATE;
 {% if kind == "inbox" %}
-        -- In id order, like a batch enqueue that renews them.
+        -- In key order, like a batch enqueue that renews them.
         PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (ARRAY(
             SELECT l.id FROM {{ box.lease }} AS l WHERE l.id = ANY (others) AND l.owner_token = $1
-        )) ORDER BY m.id FOR UPDATE;
+        )) ORDER BY m.source, m.message_id FOR UPDATE;
 {% endif %}
         FOR part IN
             SELECT f.result, f.error, f.delay_seconds, array_agg(f.id) AS ids
