@@ -17,6 +17,7 @@ from typing import Literal
 import jinja2
 
 from pysqlbox.deploy.babelfish import json_long_text, json_text
+from pysqlbox.deploy.message_ids import drawn_id, drawn_message_id, message_id_stem
 from pysqlbox.deploy.names import (
     DEFAULT_BOXES,
     IDENTIFIER_LIMIT,
@@ -173,6 +174,9 @@ class Renderer:
         )
         environment.filters["ident"] = lambda name: quote_identifier(self.dialect, str(name))
         environment.filters["literal"] = lambda text: quote_literal(self.dialect, str(text))
+        environment.filters["drawn_message_id"] = drawn_message_id
+        environment.filters["drawn_id"] = drawn_id
+        environment.filters["message_id_stem"] = message_id_stem
         environment.filters["json_text"] = json_text
         environment.filters["json_long_text"] = json_long_text
         return environment

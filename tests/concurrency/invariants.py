@@ -15,13 +15,27 @@ FAR = 10_000_000
 _ROUNDS = 5_000
 
 _PLACES = """
-SELECT coalesce(id, ticket) AS id, 'ready' AS place FROM {b}_ready WHERE {g} IS NULL
+SELECT id, 'ready' AS place FROM {ready}
 UNION ALL SELECT id, 'scheduled' FROM {b}_scheduled WHERE id IS NOT NULL
 UNION ALL SELECT id, 'group_member' FROM {b}_group_member
 UNION ALL SELECT id, 'lease' FROM {b}_lease
-UNION ALL SELECT id, 'done' FROM {b}_done
+UNION ALL SELECT id, 'done' FROM {done}
 UNION ALL SELECT id, 'dead' FROM {b}_dead
 """
+# A row of PostgreSQL's ready and done may stand for a run of messages.
+_READY = {
+    "postgres": """(
+        SELECT u.id FROM {b}_ready AS r CROSS JOIN generate_series(r.id, r.id + r.span - 1) AS u (id)
+        WHERE r.group_id IS NULL
+    ) AS r""",
+    "mssql": "(SELECT coalesce(id, ticket) AS id FROM {b}_ready WHERE {g} IS NULL) AS r",
+}
+_DONE = {
+    "postgres": """(
+        SELECT u.id FROM {b}_done AS d CROSS JOIN generate_series(d.id, d.id + d.span - 1) AS u (id)
+    ) AS n""",
+    "mssql": "{b}_done AS n",
+}
 _SEEN = "UNION ALL SELECT id, 'seen' FROM {b}_seen"
 
 _RULES = {
@@ -57,7 +71,7 @@ _POSTGRES_RULES = {
             SELECT topic, done FROM {b}_tally
             UNION ALL SELECT topic, done FROM {b}_tally_total
             UNION ALL
-            SELECT m.topic, -1 FROM {b}_done AS n INNER JOIN {b}_message AS m ON m.id = n.id
+            SELECT m.topic, -1 FROM {done} INNER JOIN {b}_message AS m ON m.id = n.id
             WHERE m.topic IS NOT NULL
         ) AS c GROUP BY {t} HAVING sum(c.done) <> 0
         """,
@@ -115,6 +129,8 @@ def broken_rules(db: Database, box: str, *, drained: bool = False) -> dict[str, 
         rules |= _JOIN_RULES
     names = {
         "{places}": _PLACES + (_SEEN if KINDS[box] == "inbox" else ""),
+        "{ready}": _READY[db.dialect],
+        "{done}": _DONE[db.dialect],
         "{b}": f"{{schema}}.{box}",
         "{i}": f"{{schema}}._{box}",
         # A message may get another topic while it is acknowledged under the one that it was claimed with.

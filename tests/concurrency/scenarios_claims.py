@@ -67,6 +67,19 @@ def topic_claims_share_without_waiting(db: Database) -> None:
     check(db, "outbox")
 
 
+def a_topic_claim_turns_back_to_what_lay_beyond_its_reach(db: Database) -> None:
+    """All within reach is held, another topic's row comes first and has expired."""
+    box = outbox(db)
+    made = box.fill(60, topic="mine")
+    box.put("other", expires_at=server_now(db) + timedelta(seconds=10))
+    db.advance(20)
+    with sessions(db, 1) as (holder,):
+        assert box.on(holder).take(OWNER, batch=50) == made[:50]
+        assert box.take(OTHER, batch=1, topics=["mine", "other"]) == made[50:51]
+        holder.commit()
+    check(db, "outbox")
+
+
 def a_rolled_back_claim_loses_nothing(db: Database) -> None:
     """What a claim took comes back if its transaction does not commit."""
     box = outbox(db)
@@ -267,6 +280,17 @@ def the_mark_of_due_times_stays_behind_an_open_producer(db: Database) -> None:
     assert box.take() == [held]
 
 
+def the_mark_of_leases_runs_ahead_of_the_clock(db: Database) -> None:
+    """Two ticks bring the mark past all that is over, so no claim walks over the dead rows of leases."""
+    box = outbox(db)
+    _work(box, 3)
+    (row,) = db.sql("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS now_at")
+    tick(db, "outbox", 2)
+    (mark,) = db.sql("SELECT last_value FROM {schema}._outbox_low_lease")
+    assert int(str(mark["last_value"])) > int(str(row["now_at"])) + 400_000
+    check(db, "outbox")
+
+
 def the_mark_of_leases_stays_behind_an_open_claim(db: Database) -> None:
     """A claim is committed late, and its lease has run out before the low mark of leases moved on."""
     box = outbox(db)
@@ -400,7 +424,8 @@ def replay_twice_is_replay_once(db: Database) -> None:
 def cleanups_share_without_waiting(db: Database) -> None:
     """Two cleanups at once delete each message once, so the counts of done ones stay right."""
     box = outbox(db)
-    box.made_done(6)
+    for _ in range(6):
+        box.made_done()
     with sessions(db, 2) as (one, other):
         first = box.on(one).affected("cleanup", retention_seconds=0, batch_size=3)
         second = box.on(hasty(other)).affected("cleanup", retention_seconds=0, batch_size=10)
@@ -410,6 +435,24 @@ def cleanups_share_without_waiting(db: Database) -> None:
     assert box.count() == 3
     assert box.stats()[None]["done"] == 3
     check(db, "outbox")
+
+
+def a_cleanup_does_not_wait_for_a_collapse(db: Database) -> None:
+    """A cleanup of what an open enqueue is collapsing waits for nobody, whichever way that ends."""
+    box = outbox(db)
+    for ending in ("commit", "rollback"):
+        box.made_done(collapse_key="c")
+        with sessions(db, 2) as (sending, cleaning):
+            assert box.on(sending).enqueue(collapse_key="c")["outcome"] == "created"
+            assert box.on(hasty(cleaning)).affected("cleanup", retention_seconds=0, batch_size=10) == 1
+            cleaning.commit()
+            getattr(sending, ending)()
+        check(db, "outbox")
+        assert box.enqueue(collapse_key="c")["outcome"] == ("collapsed" if ending == "commit" else "created")
+        (last,) = box.take()
+        assert box.ack(OWNER, [last]) == 1
+        assert drain(db, "outbox") == []
+        assert box.affected("cleanup", retention_seconds=0, batch_size=10) == 1
 
 
 def settle_is_all_or_nothing(db: Database) -> None:
@@ -436,6 +479,7 @@ def _work(box: Box, count: int) -> list[int]:
 SCENARIOS: tuple[Callable[[Database], None], ...] = (
     claims_share_without_waiting,
     topic_claims_share_without_waiting,
+    a_topic_claim_turns_back_to_what_lay_beyond_its_reach,
     a_rolled_back_claim_loses_nothing,
     the_mark_does_not_trust_a_claim_that_may_roll_back,
     due_messages_are_promoted_once,
@@ -448,6 +492,7 @@ SCENARIOS: tuple[Callable[[Database], None], ...] = (
     the_mark_stays_behind_a_ticket_drawn_before_the_insert,
     the_mark_stays_behind_a_batch_drawn_before_the_insert,
     the_mark_of_due_times_stays_behind_an_open_producer,
+    the_mark_of_leases_runs_ahead_of_the_clock,
     the_mark_of_leases_stays_behind_an_open_claim,
     a_seen_message_enqueued_late_is_found,
     rolled_back_producers_leave_nothing,
@@ -456,5 +501,6 @@ SCENARIOS: tuple[Callable[[Database], None], ...] = (
     replay_and_discard_do_not_both_win,
     replay_twice_is_replay_once,
     cleanups_share_without_waiting,
+    a_cleanup_does_not_wait_for_a_collapse,
     settle_is_all_or_nothing,
 )

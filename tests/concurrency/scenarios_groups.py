@@ -132,6 +132,27 @@ def two_tickets_of_a_known_group(db: Database) -> None:
     assert _soon(box, OTHER) == made[1:]
 
 
+def tickets_of_groups_that_have_ended(db: Database) -> None:
+    """A claim drops them at once, however many; a member that is just being added is not lost with them."""
+    box = outbox(db)
+    db.sql(
+        "INSERT INTO {schema}.outbox_ready (lane, ticket, topic, group_id)"
+        " SELECT 0, nextval('{schema}._outbox_ids'), 't', 'g' || n FROM generate_series(1, 500) AS n"
+    )
+    with sessions(db, 1) as (producer,):
+        made = box.on(producer).put(group_id="g7")
+        assert box.take(batch=500) == []
+        left = db.sql(
+            "SELECT group_id FROM {schema}.outbox_scheduled"
+            " UNION ALL SELECT group_id FROM {schema}.outbox_ready"
+        )
+        assert left == []
+        producer.commit()
+    check(db, "outbox")
+    assert box.take() == [made]
+    check(db, "outbox")
+
+
 def a_new_group_looked_at_while_it_ends(db: Database) -> None:
     """A claim buries a new group's only member and is open when another meets the second ticket."""
     box = outbox(db)
@@ -308,6 +329,7 @@ SCENARIOS: tuple[Callable[[Database], None], ...] = (
     a_delayed_head_collapsed_away,
     two_producers_of_a_new_group,
     a_second_ticket_of_a_held_group,
+    tickets_of_groups_that_have_ended,
     two_tickets_of_a_known_group,
     a_new_group_looked_at_while_it_ends,
     many_new_groups_at_once,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.concurrency import scenarios_claims, scenarios_groups, scenarios_keys
+from tests.concurrency import scenarios_claims, scenarios_groups, scenarios_keys, scenarios_runs
 from tests.support.database import Database
 
 Scenario = Callable[[Database], None]
@@ -15,7 +15,12 @@ Scenario = Callable[[Database], None]
 @pytest.mark.dialect("postgres")  # they look into PostgreSQL's locks, sequences and sessions
 @pytest.mark.parametrize(
     "scenario",
-    [*scenarios_claims.SCENARIOS, *scenarios_groups.SCENARIOS, *scenarios_keys.POSTGRES_SCENARIOS],
+    [
+        *scenarios_claims.SCENARIOS,
+        *scenarios_runs.SCENARIOS,
+        *scenarios_groups.SCENARIOS,
+        *scenarios_keys.POSTGRES_SCENARIOS,
+    ],
     ids=lambda scenario: scenario.__name__,
 )
 def test_race(scenario: Scenario, db: Database) -> None:

@@ -11,6 +11,7 @@ from pysqlbox.errors import PysqlboxError
 from tests.concurrency import scenarios_claims as claims
 from tests.concurrency import scenarios_groups as groups
 from tests.concurrency import scenarios_keys as keys
+from tests.concurrency import scenarios_runs as runs
 from tests.concurrency.planting import Bug, planted
 from tests.support.database import Database
 
@@ -31,6 +32,14 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     (
         Bug("a claim by topic locks nothing", "queue/claim.sql", [("FOR UPDATE SKIP LOCKED", "")]),
         claims.topic_claims_share_without_waiting,
+    ),
+    (
+        Bug(
+            "a claim by topic does not turn back",
+            "queue/claim.sql",
+            [("IF is_moved THEN", "IF false THEN")],
+        ),
+        claims.a_topic_claim_turns_back_to_what_lay_beyond_its_reach,
     ),
     (
         Bug(
@@ -120,12 +129,16 @@ PLANTED: list[tuple[Bug, Scenario]] = [
             "queue/_tick.sql",
             [
                 (
-                    "(extract(epoch FROM low_at) * 1000000)::bigint, noted_time)",
+                    "(extract(epoch FROM low_at) * 1000000)::bigint, noted_time + 600000)",
                     "(extract(epoch FROM low_at) * 1000000)::bigint, 9000000000000000)",
                 )
             ],
         ),
         claims.the_mark_of_leases_stays_behind_an_open_claim,
+    ),
+    (
+        Bug("leases lag behind the clock", "queue/_tick.sql", [("noted_time + 600000", "noted_time")]),
+        claims.the_mark_of_leases_runs_ahead_of_the_clock,
     ),
     (
         Bug("no rescan", "queue/_tick.sql", [("IF rescan THEN", "IF false THEN")]),
@@ -148,7 +161,114 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         ),
         claims.the_first_ticket_of_all_is_found,
     ),
+    # Runs
+    (
+        Bug("the rest of a run is lost", "queue/claim.sql", [("IF got > room THEN", "IF false THEN")]),
+        runs.a_run_is_put_back_to_its_own_place,
+    ),
+    (
+        Bug(
+            "the rest of a run begins where it began",
+            "queue/claim.sql",
+            [("got_ids[got_rows] + got_spans[got_rows] - (got - room) AS id", "got_ids[got_rows] AS id")],
+        ),
+        runs.many_share_runs,
+    ),
+    (
+        Bug(
+            "payloads as one run though others drew from between their ids",
+            "outbox/enqueue_payloads.sql",
+            [("            GROUP BY u.id - u.place\n", "")],
+        ),
+        runs.a_batch_whose_ids_others_drew_from_between,
+    ),
+    (
+        Bug(
+            "records as one run though others drew from between their ids",
+            "outbox/enqueue_many.sql",
+            [("            GROUP BY u.id - u.place\n", "")],
+        ),
+        runs.a_batch_whose_ids_others_drew_from_between,
+    ),
+    (
+        Bug("a claim takes all it looked at", "queue/claim.sql", [("WHERE n.before < room", "WHERE true")]),
+        runs.a_claim_takes_no_more_than_it_returns,
+    ),
+    (
+        Bug("a claim locks the whole log", "queue/claim.sql", [("LIMIT row_limit", "")]),
+        runs.claims_share_runs_without_waiting,
+    ),
+    (
+        Bug(
+            "the middle of a run is not held",
+            "joins/_hold.sql",
+            [
+                (
+                    "$1 BETWEEN r.id AND r.id + r.span - 1\n                FOR UPDATE",
+                    "$1 BETWEEN r.id AND r.id + r.span - 1",
+                )
+            ],
+        ),
+        runs.a_step_in_a_run_is_held,
+    ),
+    (
+        Bug(
+            "gaps are done too",
+            "queue/ack.sql",
+            [("IF last_id - first_id < least(moved, 1000)", "IF moved > 0")],
+        ),
+        runs.what_was_acknowledged_is_done_and_nothing_else,
+    ),
+    (
+        Bug("a cleanup waits for a run", "queue/cleanup.sql", [("FOR UPDATE SKIP LOCKED", "FOR UPDATE")]),
+        runs.cleanups_of_one_run_do_not_wait,
+    ),
+    (
+        Bug(
+            "the rest of a done run is lost",
+            "queue/cleanup.sql",
+            [("WHERE part.taken < part.span", "WHERE false")],
+        ),
+        runs.cleanups_of_one_run_do_not_wait,
+    ),
+    (
+        Bug(
+            "a drawn message_id is not asked for",
+            "outbox/enqueue.sql",
+            [('m.id = {{ "given" | drawn_id }}', "false")],
+        ),
+        runs.a_drawn_message_id_is_asked_for,
+    ),
+    (
+        Bug(
+            "a drawn message_id of a group is not asked for",
+            "outbox/_enqueue.sql",
+            [('d.id = {{ "n.message_id" | drawn_id }} AND d.message_id', "false AND d.message_id")],
+        ),
+        runs.a_drawn_message_id_is_asked_for,
+    ),
+    (
+        Bug(
+            "a cleanup waits for a collapse",
+            "queue/cleanup.sql",
+            [("FOR UPDATE OF o SKIP LOCKED", "FOR UPDATE OF o")],
+        ),
+        claims.a_cleanup_does_not_wait_for_a_collapse,
+    ),
     # Groups
+    (
+        Bug(
+            "a probe for every ticket of a group that has ended",
+            "queue/_claim_groups.sql",
+            [
+                (
+                    "EXISTS (SELECT FROM {{ box.group_member }} AS gm WHERE",
+                    "true OR EXISTS (SELECT FROM {{ box.group_member }} AS gm WHERE",
+                )
+            ],
+        ),
+        groups.tickets_of_groups_that_have_ended,
+    ),
     (
         Bug("a member added without a lock", "queue/_admit.sql", [("FOR KEY SHARE SKIP LOCKED", "")]),
         groups.a_member_added_while_the_group_empties,
@@ -320,7 +440,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "a message_id is not asked for",
             "outbox/enqueue.sql",
-            [("ON CONFLICT ON CONSTRAINT {{ key.uq_message_message_id }} DO NOTHING", "")],
+            [("ON CONFLICT (message_id) WHERE is_given DO NOTHING", "")],
         ),
         keys.message_ids_race,
     ),
@@ -328,7 +448,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "a message_id of a group is not asked for",
             "outbox/_enqueue.sql",
-            [("ON CONFLICT ON CONSTRAINT {{ key.uq_message_message_id }} DO NOTHING", "")],
+            [("ON CONFLICT (message_id) WHERE is_given DO NOTHING", "")],
         ),
         keys.message_ids_of_a_group_race,
     ),
@@ -354,24 +474,31 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "keys in any order",
             "inbox/_enqueue.sql",
-            [("ORDER BY n.source, n.message_id, n.id", "")],
+            [
+                ("SELECT DISTINCT ON (n.source, n.message_id) n.*", "SELECT n.*"),
+                ("ORDER BY n.source, n.message_id, n.id", "ORDER BY n.id"),
+            ],
             "inbox",
         ),
         keys.keys_are_entered_in_one_order,
     ),
     (
         Bug(
-            "messages in any order",
-            "inbox/_enqueue.sql",
-            [
-                (
-                    "< cardinality(messages) THEN\n        -- The messages that exist",
-                    "< 0 THEN\n        -- The messages that exist",
-                )
-            ],
+            "messages in another order",
+            "queue/abandon.sql",
+            [("ORDER BY m.source, m.message_id FOR UPDATE", "ORDER BY m.id FOR UPDATE")],
             "inbox",
         ),
         keys.messages_are_locked_in_one_order,
+    ),
+    (
+        Bug(
+            "keys that exist are not locked with the new ones",
+            "inbox/_enqueue.sql",
+            [("DO UPDATE SET attempt = m.attempt WHERE false", "DO NOTHING")],
+            "inbox",
+        ),
+        keys.a_key_cleaned_up_between_two_batches,
     ),
     # Operators
     (

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from tests.contract.support import OTHER, OWNER, Box, server_now
 
 
@@ -37,6 +39,30 @@ def test_contract_a_claim_fills_its_batch_past_expired_messages(box: Box) -> Non
     box.db.advance(200)
     assert box.take(batch=5) == staying
     assert {box.status(message) for message in expiring} == {"Expired"}
+
+
+@pytest.mark.parametrize("topics", [None, ["t"], ["t", "u"]])
+@pytest.mark.parametrize("group_id", [None, "g"])
+@pytest.mark.parametrize("priority", [-1, 0, 1])
+def test_contract_a_small_claim_passes_many_expired_messages(
+    box: Box, topics: list[str] | None, group_id: str | None, priority: int
+) -> None:
+    soon = server_now(box.db) + timedelta(seconds=100)
+    records = [
+        box.record(
+            topic="tu"[n % 2],
+            priority=priority,
+            expires_at=soon.isoformat(),
+            group_id=group_id and f"{group_id}{n}",
+        )
+        for n in range(40)
+    ]
+    expiring = [int(row["id"]) for row in box.enqueue_many(*records)]
+    staying = box.put("t", priority=priority, group_id=group_id)
+    box.db.advance(200)
+    assert box.take(batch=1, topics=topics) == [staying]
+    passed = [message for message in expiring if box.status(message) == "Expired"]
+    assert len(passed) == (20 if topics == ["t"] else 40)
 
 
 def test_contract_expiry_before_the_due_time(box: Box) -> None:

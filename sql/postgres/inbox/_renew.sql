@@ -7,10 +7,10 @@ CREATE OR REPLACE FUNCTION {{ box._renew }}(
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    -- Enqueues a message whose key exists. What is done stays as it is, what is dead stays dead; what was only seen
-    -- is placed; what waits takes the new content, and a new place if its time, topic or priority changed. A message
-    -- that somebody works on takes the new content for its next try.
-    -- returns: id, outcome, hash_mismatch; outcome is updated or done, or created if the key has just gone
+    -- Enqueues a message whose key exists and is locked by the caller. What is done stays as it is, what is dead stays
+    -- dead; what was only seen is placed; what waits takes the new content, and a new place if its time, topic or
+    -- priority changed. A message that somebody works on takes the new content for its next try.
+    -- returns: id, outcome, hash_mismatch; outcome is updated, done or created
     -- errors: none
     -- locks: group, message
     -- role: internal
@@ -21,30 +21,33 @@ DECLARE
     moves boolean;
     taken bigint[] := '{}';
 BEGIN
-    LOOP
-        SELECT m.* INTO old
-        FROM {{ box.message }} AS m
-        WHERE m.source = message.source AND m.message_id = message.message_id
-        FOR UPDATE;
-        EXIT WHEN FOUND;
-        -- It has just been cleaned up, discarded or collapsed away: then this is a new one.
-        INSERT INTO {{ box.message }} AS m
-        SELECT message.*
-        ON CONFLICT ON CONSTRAINT {{ key.uq_message_key }} DO NOTHING;
-        IF FOUND THEN
-            id := message.id;
-            outcome := 'created';
-            hash_mismatch := false;
-            PERFORM {{ box._admit }}(ARRAY[message.id]);
-            IF message.collapse_key IS NOT NULL THEN
-                PERFORM {{ box._replace }}(ARRAY[message.collapse_key], ARRAY[message.id]);
-            END IF;
-            RETURN;
+    SELECT m.* INTO old
+    FROM {{ box.message }} AS m
+    WHERE m.source = message.source AND m.message_id = message.message_id;
+    IF NOT FOUND THEN
+        -- Another message of the same batch has collapsed it away: then this is a new one.
+        INSERT INTO {{ box.message }}
+        SELECT message.*;
+        id := message.id;
+        outcome := 'created';
+        hash_mismatch := false;
+        PERFORM {{ box._admit }}(ARRAY[message.id]);
+        IF message.collapse_key IS NOT NULL THEN
+            PERFORM {{ box._replace }}(ARRAY[message.collapse_key], ARRAY[message.id]);
         END IF;
-    END LOOP;
+        RETURN;
+    END IF;
     id := old.id;
     hash_mismatch := coalesce(old.hash <> message.hash, false);
-    IF EXISTS (SELECT FROM {{ box.done }} AS n WHERE n.id = old.id) THEN
+    IF EXISTS (
+        SELECT FROM (
+            SELECT n.id + n.span AS next_id FROM {{ box.done }} AS n
+            WHERE n.id <= old.id AND n.id > old.id - 1000
+            ORDER BY n.id DESC
+            LIMIT 1
+        ) AS run
+        WHERE run.next_id > old.id
+    ) THEN
         outcome := 'done';
         RETURN;
     END IF;

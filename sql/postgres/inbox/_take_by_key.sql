@@ -25,7 +25,15 @@ BEGIN
         RETURN found_id;
     END IF;
     PERFORM FROM {{ box.message }} AS m WHERE m.id = found_id FOR UPDATE;
-    IF EXISTS (SELECT FROM {{ box.done }} AS n WHERE n.id = found_id)
+    IF EXISTS (
+        SELECT FROM (
+            SELECT n.id + n.span AS next_id FROM {{ box.done }} AS n
+            WHERE n.id <= found_id AND n.id > found_id - 1000
+            ORDER BY n.id DESC
+            LIMIT 1
+        ) AS run
+        WHERE run.next_id > found_id
+    )
         OR EXISTS (SELECT FROM {{ box.dead }} AS d WHERE d.id = found_id)
     THEN
         RETURN NULL;

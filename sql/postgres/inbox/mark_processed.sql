@@ -22,7 +22,7 @@ BEGIN
         RETURN;
     END IF;
     SELECT m.topic, m.group_id INTO taken FROM {{ box.message }} AS m WHERE m.id = taken_id;
-    INSERT INTO {{ box.done }} (id, processed_at) VALUES (taken_id, {{ db._now }}());
+    INSERT INTO {{ box.done }} (id, processed_at, span) VALUES (taken_id, {{ db._now }}(), 1);
     IF taken.topic IS NOT NULL THEN
         INSERT INTO {{ box.tally }} (no, topic, done) VALUES (nextval({{ box._ids | literal }}), taken.topic, 1);
     END IF;

@@ -22,7 +22,15 @@ BEGIN
     WHERE m.source = $2 AND m.message_id = $1
     FOR UPDATE;
     IF found_id IS NULL
-        OR EXISTS (SELECT FROM {{ box.done }} AS n WHERE n.id = found_id)
+        OR EXISTS (
+            SELECT FROM (
+                SELECT n.id + n.span AS next_id FROM {{ box.done }} AS n
+                WHERE n.id <= found_id AND n.id > found_id - 1000
+                ORDER BY n.id DESC
+                LIMIT 1
+            ) AS run
+            WHERE run.next_id > found_id
+        )
         OR EXISTS (SELECT FROM {{ box.dead }} AS d WHERE d.id = found_id)
     THEN
         RETURN QUERY SELECT 0;

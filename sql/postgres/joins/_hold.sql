@@ -26,7 +26,15 @@ BEGIN
         -- One snapshot has a message in exactly one place.
         SELECT
             CASE
-                WHEN EXISTS (SELECT FROM {{ db.outbox_done }} AS n WHERE n.id = m.id) THEN 'completed'
+                WHEN EXISTS (
+                    SELECT FROM (
+                        SELECT n.id + n.span AS next_id FROM {{ db.outbox_done }} AS n
+                        WHERE n.id <= m.id AND n.id > m.id - 1000
+                        ORDER BY n.id DESC
+                        LIMIT 1
+                    ) AS run
+                    WHERE run.next_id > m.id
+                ) THEN 'completed'
                 WHEN EXISTS (SELECT FROM {{ db.outbox_dead }} AS d WHERE d.id = m.id) THEN 'failed'
                 WHEN EXISTS (SELECT FROM {{ db.outbox_lease }} AS l WHERE l.id = m.id) THEN 'lease'
                 WHEN EXISTS (
@@ -41,8 +49,13 @@ BEGIN
         INTO place, old_due_at, old_group, old_collapse_key, old_lane, old_ticket
         FROM {{ db.outbox_message }} AS m
         LEFT JOIN LATERAL (
-            SELECT f.lane, f.ticket FROM {{ db.outbox_ready }} AS f
-            WHERE f.lane = -m.priority AND f.ticket = m.id AND f.id = m.id
+            (
+                SELECT f.lane, f.ticket FROM {{ db.outbox_ready }} AS f
+                WHERE f.lane = -m.priority AND f.ticket <= m.id AND f.ticket > m.id - 64
+                    AND f.id = f.ticket AND f.id + f.span > m.id
+                ORDER BY f.lane DESC, f.ticket DESC
+                LIMIT 1
+            )
             UNION ALL
             SELECT b.lane, b.ticket FROM {{ db.outbox_ready }} AS b WHERE b.id = m.id AND b.ticket <> b.id
         ) AS r ON true
@@ -52,7 +65,7 @@ BEGIN
                 UPDATE {{ db.outbox_lease }} AS l SET topic = l.topic WHERE l.id = $1;
             WHEN 'ready' THEN
                 PERFORM FROM {{ db.outbox_ready }} AS r
-                WHERE r.lane = old_lane AND r.ticket = old_ticket AND r.id = $1
+                WHERE r.lane = old_lane AND r.ticket = old_ticket AND $1 BETWEEN r.id AND r.id + r.span - 1
                 FOR UPDATE;
             WHEN 'scheduled' THEN
                 PERFORM FROM {{ db.outbox_scheduled }} AS s WHERE s.due_at = old_due_at AND s.no = $1 FOR UPDATE;

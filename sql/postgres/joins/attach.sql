@@ -35,7 +35,10 @@ BEGIN
         RETURN;
     END IF;
 
-    SELECT m.id INTO work_id FROM {{ db.outbox_message }} AS m WHERE m.message_id = $2;
+    SELECT m.id INTO work_id FROM {{ db.outbox_message }} AS m WHERE m.message_id = $2 AND m.is_given;
+    IF work_id IS NULL THEN
+        SELECT m.id INTO work_id FROM {{ db.outbox_message }} AS m WHERE m.id = {{ "$2" | drawn_id }} AND m.message_id = $2;
+    END IF;
     state := {{ db._join_hold }}(work_id);
     IF state IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'message_id: no such message';

@@ -12,6 +12,7 @@ AS $$
     -- errors: none
     -- locks: group, message
     -- role: internal
+#variable_conflict use_column
 DECLARE
     now_at timestamptz := {{ db._now }}();
     window_seconds double precision;
@@ -54,13 +55,19 @@ BEGIN
         END IF;
     END IF;
 
+    -- A given message_id may be one that was drawn here for an earlier message; those are not in the index.
     WITH entered AS (
         INSERT INTO {{ box.message }} AS m
         SELECT n.*
         FROM unnest(messages) AS n
         WHERE n.id <> ALL (repeated)
+            AND (n.is_given IS NULL OR NOT EXISTS (
+                SELECT FROM {{ box.message }} AS d
+                WHERE d.id = {{ "n.message_id" | drawn_id }} AND d.message_id = n.message_id
+                OFFSET 0
+            ))
         ORDER BY n.message_id, n.id
-        ON CONFLICT ON CONSTRAINT {{ key.uq_message_message_id }} DO NOTHING
+        ON CONFLICT (message_id) WHERE is_given DO NOTHING
         RETURNING m.id
     )
     SELECT coalesce(array_agg(entered.id), '{}') INTO written FROM entered;
@@ -70,7 +77,14 @@ BEGIN
         UPDATE {{ box.dedup }} AS d
         SET id = m.id
         FROM unnest(messages) AS n
-        INNER JOIN {{ box.message }} AS m ON m.message_id = n.message_id
+        CROSS JOIN LATERAL (
+            SELECT g.id FROM {{ box.message }} AS g
+            WHERE n.id <> ALL (written) AND n.is_given AND g.message_id = n.message_id AND g.is_given
+            UNION ALL
+            SELECT d.id FROM {{ box.message }} AS d
+            WHERE n.id <> ALL (written) AND n.is_given AND d.message_id = n.message_id AND d.id = {{ "n.message_id" | drawn_id }}
+            LIMIT 1
+        ) AS m
         WHERE n.id <> ALL (written)
             AND n.id <> ALL (repeated)
             AND d.dedup_key = n.dedup_key
@@ -118,7 +132,14 @@ BEGIN
         END
     FROM unnest(messages) AS n
     LEFT JOIN {{ box.dedup }} AS d ON n.id = ANY (repeated) AND d.dedup_key = n.dedup_key
-    LEFT JOIN {{ box.message }} AS m ON n.id <> ALL (written) AND n.id <> ALL (repeated) AND m.message_id = n.message_id
+    LEFT JOIN LATERAL (
+        SELECT g.id FROM {{ box.message }} AS g
+        WHERE n.id <> ALL (written) AND n.is_given AND g.message_id = n.message_id AND g.is_given
+        UNION ALL
+        SELECT d.id FROM {{ box.message }} AS d
+        WHERE n.id <> ALL (written) AND n.is_given AND d.message_id = n.message_id AND d.id = {{ "n.message_id" | drawn_id }}
+        LIMIT 1
+    ) AS m ON n.id <> ALL (repeated)
     ORDER BY n.id;
 END;
 $$;

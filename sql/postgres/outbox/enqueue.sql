@@ -38,10 +38,12 @@ AS $$
     -- errors: PB001
     -- locks: group, message
     -- role: producer
+#variable_conflict use_column
 DECLARE
     now_at timestamptz;
     level integer := coalesce(priority, 0);
-    given CONSTANT uuid := coalesce(message_id, {{ db._uuid }}());
+    given CONSTANT uuid := message_id;
+    old_id bigint;
 BEGIN
     IF {{ box._valid }}(topic, payload, correlation_id, dedup_key, due_at, group_id, level, collapse_key, expires_at,
         headers, created_at) IS NOT TRUE
@@ -53,32 +55,41 @@ BEGIN
     PERFORM pg_current_xact_id();
     now_at := {{ db._now }}();
     id := nextval({{ box._ids | literal }});
+    message_id := coalesce(message_id, {{ "id" | drawn_message_id("now_at" | message_id_stem) }});
     outcome := 'created';
 
-    IF group_id IS NULL AND dedup_key IS NULL AND collapse_key IS NULL THEN
-        IF message_id IS NULL THEN
-            -- One that was drawn just now exists nowhere, and to look for it costs more than the index does.
-            message_id := given;
+    IF num_nonnulls(group_id, dedup_key, collapse_key) = 0 THEN
+        IF given IS NULL THEN
+            -- One that was drawn just now exists nowhere.
             INSERT INTO {{ box.message }} (
                 id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id, headers
             )
             VALUES (
-                id, given, coalesce(created_at, now_at), due_at, expires_at, 0, level, topic, payload, correlation_id,
-                headers
+                id, message_id, coalesce(created_at, now_at), due_at, expires_at, 0, level, topic, payload,
+                correlation_id, headers
             );
         ELSE
-            INSERT INTO {{ box.message }} (
-                id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id, headers
-            )
-            VALUES (
-                id, given, coalesce(created_at, now_at), due_at, expires_at, 0, level, topic, payload, correlation_id,
-                headers
-            )
-            ON CONFLICT ON CONSTRAINT {{ key.uq_message_message_id }} DO NOTHING;
+            -- It may be one that was drawn here for an earlier message; those are not in the index.
+            old_id := (SELECT m.id FROM {{ box.message }} AS m WHERE m.id = {{ "given" | drawn_id }} AND m.message_id = given);
+            IF old_id IS NULL THEN
+                INSERT INTO {{ box.message }} (
+                    id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id,
+                    headers, is_given
+                )
+                VALUES (
+                    id, message_id, coalesce(created_at, now_at), due_at, expires_at, 0, level, topic, payload,
+                    correlation_id, headers, true
+                )
+                ON CONFLICT (message_id) WHERE is_given DO NOTHING;
+                IF NOT FOUND THEN
+                    old_id := coalesce(
+                        (SELECT m.id FROM {{ box.message }} AS m WHERE m.message_id = given AND m.is_given), id);
+                END IF;
+            END IF;
         END IF;
-        IF NOT FOUND THEN
+        IF old_id IS NOT NULL THEN
             outcome := 'duplicate';
-            id := coalesce((SELECT m.id FROM {{ box.message }} AS m WHERE m.message_id = given), id);
+            id := old_id;
         ELSIF due_at > now_at THEN
             INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic)
             VALUES (due_at, id, id, expires_at, -level, topic);
@@ -90,8 +101,8 @@ BEGIN
         SELECT e.id, e.message_id, e.outcome
         INTO id, message_id, outcome
         FROM {{ box._enqueue }}(ARRAY[ROW(
-            id, coalesce(message_id, {{ db._uuid }}()), coalesce(created_at, now_at), due_at, expires_at, 0, level,
-            topic, payload, correlation_id, group_id, dedup_key, collapse_key, headers, NULL
+            id, message_id, coalesce(created_at, now_at), due_at, expires_at, 0, level,
+            topic, payload, correlation_id, group_id, dedup_key, collapse_key, headers, NULL, nullif(given IS NOT NULL, false)
         )::{{ box.message }}]) AS e;
     END IF;
 

@@ -14,37 +14,49 @@ AS $$
     -- role: producer
 DECLARE
     now_at timestamptz;
-    -- One draw of randomness a batch: time, version and chance from here, the last ten digits from the id.
-    stem CONSTANT text := left(replace({{ db._uuid }}()::text, '-', ''), 22);
-    all_ids bigint[];
-    all_message_ids uuid[];
+    size CONSTANT integer := CASE jsonb_typeof(messages) WHEN 'array' THEN jsonb_array_length(messages) END;
+    stem text;
+    ids bigint[];
+    message_ids uuid[];
+    placed bigint[];
+    is_run boolean;
+    run_topic text;
     keyed {{ box.message }}[];
+    -- Big batches become runs, which claims take whole or in part: long enough to be worth it, and so many of them
+    -- that workers who ask at the same time each find their own.
+    longest CONSTANT integer := CASE WHEN size < 250 THEN 1 ELSE least(size / 64, 32) END;
 BEGIN
-    IF messages IS NULL OR jsonb_typeof(messages) <> 'array' THEN
+    IF size IS NULL THEN
         PERFORM {{ db._reject }}('messages', 'must be a JSON array');
     END IF;
     -- The xid comes before the tickets and before the clock is read: the low marks rest on that.
     PERFORM pg_current_xact_id();
     now_at := {{ db._now }}();
+    stem := {{ "now_at" | message_id_stem }};
+    -- All at once, so that other producers seldom draw from between them.
+    ids := ARRAY(SELECT nextval({{ box._ids | literal }}) FROM generate_series(1, size));
 
     BEGIN
         WITH record AS MATERIALIZED (
             SELECT
-                o.id,
-                coalesce(o.message_id, (stem || lpad(to_hex(o.id & 1099511627775), 10, '0'))::uuid) AS message_id,
+                ids[o.place] AS id,
+                coalesce(o.message_id, {{ "ids[o.place]" | drawn_message_id("stem") }}) AS message_id,
                 coalesce(o.created_at, now_at) AS created_at,
                 o.due_at, o.expires_at,
                 coalesce(o.priority, 0) AS priority,
                 o.topic, o.payload, o.correlation_id, o.group_id, o.dedup_key, o.collapse_key, o.headers,
+                nullif(o.message_id IS NOT NULL, false) AS is_given,
                 num_nonnulls(o.message_id, o.group_id, o.dedup_key, o.collapse_key) > 0 AS is_keyed
-            FROM (
-                SELECT nextval({{ box._ids | literal }}) AS id, r.*
-                FROM jsonb_to_recordset(messages) AS r (
+            FROM ROWS FROM (
+                jsonb_to_recordset(messages) AS (
                     topic text, payload text, correlation_id text, due_at timestamptz, message_id uuid, group_id text,
                     priority integer, dedup_key text, collapse_key text, expires_at timestamptz, headers jsonb,
                     created_at timestamptz
                 )
-            ) AS o
+            ) WITH ORDINALITY AS o (
+                topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key, collapse_key,
+                expires_at, headers, created_at, place
+            )
             WHERE CASE
                 WHEN {{ box._valid }}(o.topic, o.payload, o.correlation_id, o.dedup_key, o.due_at, o.group_id,
                     coalesce(o.priority, 0), o.collapse_key, o.expires_at, o.headers, o.created_at)
@@ -62,41 +74,60 @@ BEGIN
                 r.correlation_id, r.headers
             FROM record AS r
             WHERE NOT r.is_keyed
-        ),
-        placed AS (
-            INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic)
-            SELECT -r.priority, r.id, r.id, r.expires_at, r.topic
-            FROM record AS r
-            WHERE NOT r.is_keyed AND (r.due_at IS NULL OR r.due_at <= now_at)
-        ),
-        later AS (
-            INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic)
-            SELECT r.due_at, r.id, r.id, r.expires_at, -r.priority, r.topic
-            FROM record AS r
-            WHERE NOT r.is_keyed AND r.due_at > now_at
         )
         SELECT
-            array_agg(r.id),
             array_agg(r.message_id),
+            bool_and(r.priority = 0 AND num_nonnulls(r.due_at, r.expires_at) = 0 AND NOT r.is_keyed)
+                AND min(r.topic) = max(r.topic),
+            min(r.topic),
+            array_agg(r.id) FILTER (WHERE NOT r.is_keyed),
             array_agg(ROW(
                 r.id, r.message_id, r.created_at, r.due_at, r.expires_at, 0, r.priority, r.topic, r.payload,
-                r.correlation_id, r.group_id, r.dedup_key, r.collapse_key, r.headers, NULL
+                r.correlation_id, r.group_id, r.dedup_key, r.collapse_key, r.headers, NULL, r.is_given
             )::{{ box.message }}) FILTER (WHERE r.is_keyed)
-        INTO all_ids, all_message_ids, keyed
+        INTO message_ids, is_run, run_topic, placed, keyed
         FROM record AS r;
     EXCEPTION
         WHEN data_exception THEN
             PERFORM {{ db._reject }}('messages', 'every record must be an object, with values of the right types');
     END;
 
+    IF is_run THEN
+        INSERT INTO {{ box.ready }} (lane, span, ticket, id, topic)
+        SELECT 0, least(longest, p.last_id - g.id + 1), g.id, g.id, run_topic
+        FROM (
+            SELECT ids[1] AS first_id, ids[size] AS last_id WHERE ids[size] - ids[1] < size
+            UNION ALL
+            -- Another producer drew from between them: a run for each part that is of one piece.
+            SELECT min(u.id), max(u.id)
+            FROM unnest(ids) WITH ORDINALITY AS u (id, place)
+            WHERE ids[size] - ids[1] >= size
+            GROUP BY u.id - u.place
+        ) AS p
+        CROSS JOIN generate_series(p.first_id, p.last_id, longest) AS g (id);
+    ELSIF ids[size] - ids[1] >= size THEN
+        PERFORM {{ box._admit }}(placed);
+    ELSE
+        INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic)
+        SELECT -m.priority, m.id, m.id, m.expires_at, m.topic
+        FROM {{ box.message }} AS m
+        WHERE m.id >= ids[1] AND m.id <= ids[size] AND (m.due_at IS NULL OR m.due_at <= now_at)
+        ORDER BY m.id;
+        INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic)
+        SELECT m.due_at, m.id, m.id, m.expires_at, -m.priority, m.topic
+        FROM {{ box.message }} AS m
+        WHERE m.id >= ids[1] AND m.id <= ids[size] AND m.due_at > now_at
+        ORDER BY m.due_at, m.id;
+    END IF;
+
     IF keyed IS NULL THEN
         RETURN QUERY
         SELECT u.place, u.id, u.message_id, 'created'
-        FROM unnest(all_ids, all_message_ids) WITH ORDINALITY AS u (id, message_id, place);
+        FROM unnest(ids, message_ids) WITH ORDINALITY AS u (id, message_id, place);
     ELSE
         RETURN QUERY
         SELECT u.place, coalesce(e.id, u.id), coalesce(e.message_id, u.message_id), coalesce(e.outcome, 'created')
-        FROM unnest(all_ids, all_message_ids) WITH ORDINALITY AS u (id, message_id, place)
+        FROM unnest(ids, message_ids) WITH ORDINALITY AS u (id, message_id, place)
         LEFT JOIN (
             SELECT k.id AS drawn, r.id, r.message_id, r.outcome
             FROM unnest(keyed) WITH ORDINALITY AS k

@@ -36,6 +36,11 @@ BEGIN
     IF message_id IS NULL THEN
         PERFORM {{ db._reject }}('message_id', 'must not be null');
     END IF;
-    RETURN QUERY SELECT m.* FROM {{ box.messages }} AS m WHERE m.message_id = wanted_id;
+    RETURN QUERY SELECT m.* FROM {{ box.messages }} AS m
+    WHERE m.message_id = wanted_id
+        AND m.id = coalesce(
+            (SELECT g.id FROM {{ box.message }} AS g WHERE g.message_id = wanted_id AND g.is_given),
+            {{ "wanted_id" | drawn_id }}
+        );
 END;
 $$;

@@ -30,10 +30,16 @@ BEGIN
         ORDER BY g.group_id
         FOR NO KEY UPDATE SKIP LOCKED
     );
+    -- A group with neither a row nor a member has ended: whoever is just adding to it saw no row either, and brings a
+    -- ticket of its own. So this one is simply too many.
     missing := ARRAY(
         SELECT DISTINCT u.group_id
         FROM unnest(groups) AS u (group_id)
         WHERE u.group_id <> ALL (held)
+            AND (
+                EXISTS (SELECT FROM {{ box.group_member }} AS gm WHERE gm.group_id = u.group_id OFFSET 0)
+                OR EXISTS (SELECT FROM {{ box.group }} AS e WHERE e.group_id = u.group_id OFFSET 0)
+            )
     );
     IF missing <> '{}' THEN
         -- A new group is entered under an advisory lock, since an insert cannot skip a row that another inserts.

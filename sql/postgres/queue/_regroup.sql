@@ -73,7 +73,7 @@ BEGIN
 
     -- Of a group without a row every producer puts out a ticket itself.
     INSERT INTO {{ box.scheduled }} (due_at, no, lane, topic, group_id)
-    SELECT coalesce(m.due_at, now_at), nextval({{ box._ids | literal }}), -m.priority, m.topic, u.group_id
+    SELECT greatest(m.due_at, now_at), nextval({{ box._ids | literal }}), -m.priority, m.topic, u.group_id
     FROM unnest(unsure) AS u (group_id)
     CROSS JOIN LATERAL (
         SELECT gm.id

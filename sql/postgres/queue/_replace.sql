@@ -35,11 +35,20 @@ BEGIN
         RETURN '{}';
     END IF;
 
-    -- One that is just being renewed is newer than it looks.
+    -- One that is just being renewed is newer than it looks. One that is done is left alone: a cleanup may want it.
     older := ARRAY(
         SELECT m.id
         FROM {{ box.message }} AS m
         WHERE m.id = ANY (older)
+            AND NOT EXISTS (
+                SELECT FROM (
+                    SELECT n.id + n.span AS next_id FROM {{ box.done }} AS n
+                    WHERE n.id <= m.id AND n.id > m.id - 1000
+                    ORDER BY n.id DESC
+                    LIMIT 1
+                ) AS run
+                WHERE run.next_id > m.id
+            )
         FOR UPDATE SKIP LOCKED
     );
     removed := {{ box._withdraw }}(older);

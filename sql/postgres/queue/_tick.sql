@@ -87,16 +87,18 @@ BEGIN
         ORDER BY s.due_at
         LIMIT 1;
         PERFORM setval({{ box._low_due | literal }}, greatest(0, least(
-            (extract(epoch FROM low_at) * 1000000)::bigint, noted_time) - 1000000));
+            (extract(epoch FROM low_at) * 1000000)::bigint, noted_time) - 100000));
 
+        -- A lease lasts a second at least, so what is not visible yet ends later than that. By half of it the mark may run
+        -- ahead of the clock: then nobody walks over the dead rows of leases whose time would be over just now.
         SELECT l.locked_until INTO low_at
         FROM {{ box.lease }} AS l
         WHERE l.locked_until >= to_timestamp((SELECT q.last_value FROM {{ box._low_lease }} AS q) / 1000000.0)
-            AND l.locked_until <= to_timestamp(noted_time / 1000000.0)
+            AND l.locked_until <= to_timestamp(noted_time / 1000000.0 + 0.6)
         ORDER BY l.locked_until
         LIMIT 1;
         PERFORM setval({{ box._low_lease | literal }}, greatest(0, least(
-            (extract(epoch FROM low_at) * 1000000)::bigint, noted_time) - 1000000));
+            (extract(epoch FROM low_at) * 1000000)::bigint, noted_time + 600000) - 100000));
 
         SELECT t.no INTO low
         FROM {{ box.tally }} AS t

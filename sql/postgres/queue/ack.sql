@@ -17,9 +17,9 @@ DECLARE
     now_at timestamptz;
     groups text[];
     moved integer;
-{% if box_name == "outbox" %}
     moved_ids bigint[];
-{% endif %}
+    first_id bigint;
+    last_id bigint;
 BEGIN
     IF (owner_token <> '00000000-0000-0000-0000-000000000000' AND ids IS NOT NULL) IS NOT TRUE THEN
         PERFORM {{ db._check_settling }}(owner_token, ids);
@@ -34,24 +34,29 @@ BEGIN
         WHERE l.id = ANY (ids) AND l.owner_token = $1
         RETURNING l.id, l.topic
     ),
-    finished AS (
-        INSERT INTO {{ box.done }} (id, processed_at, processed_by)
-        SELECT gone.id, now_at, $1 FROM gone
-    ),
     counted AS (
         INSERT INTO {{ box.tally }} (no, topic, done)
         SELECT nextval({{ box._ids | literal }}), t.topic, t.done
         FROM (SELECT gone.topic, count(*) AS done FROM gone GROUP BY gone.topic) AS t
     )
-{% if box_name == "outbox" %}
-    SELECT count(*), array_agg(gone.id) INTO moved, moved_ids FROM gone;
+    SELECT count(*), array_agg(gone.id), min(gone.id), max(gone.id)
+    INTO moved, moved_ids, first_id, last_id
+    FROM gone;
 
+    IF last_id - first_id < least(moved, 1000) THEN
+        INSERT INTO {{ box.done }} (id, processed_at, span, processed_by) VALUES (first_id, now_at, moved, $1);
+    ELSIF moved > 0 THEN
+        INSERT INTO {{ box.done }} (id, processed_at, span, processed_by)
+        SELECT min(u.id), now_at, count(*), $1
+        FROM (SELECT a.id, row_number() OVER (ORDER BY a.id) AS place FROM unnest(moved_ids) AS a (id)) AS u
+        GROUP BY u.id - u.place, u.id / 1000
+        ORDER BY min(u.id);
+    END IF;
+{% if box_name == "outbox" %}
     -- After the leases are taken, so that no step can be attached unseen.
     IF moved > 0 AND EXISTS (SELECT FROM {{ db.join_member }}) THEN
         PERFORM {{ db._join_count }}(moved_ids, 'completed');
     END IF;
-{% else %}
-    SELECT count(*) INTO moved FROM gone;
 {% endif %}
 
     IF groups <> '{}' THEN

@@ -26,39 +26,86 @@ AS $$
     -- role: operator
 DECLARE
     now_at timestamptz := {{ db._now }}();
-    gone_ids bigint[];
+    until_at timestamptz;
+    room integer;
+    more_ids bigint[];
+    gone_ids bigint[] := '{}';
+    keys text[];
+    keyed_ids bigint[];
 BEGIN
     PERFORM {{ db._check_cleanup }}(retention_seconds, batch_size);
+    until_at := now_at - make_interval(secs => retention_seconds::double precision);
 {% if box_name == "outbox" %}
-    PERFORM {{ db._join_cleanup }}(now_at - make_interval(secs => retention_seconds::double precision), batch_size);
+    PERFORM {{ db._join_cleanup }}(until_at, batch_size);
 {% endif %}
-    WITH gone AS (
-        DELETE FROM {{ box.done }} AS n
-        WHERE n.ctid = ANY (ARRAY(
-            SELECT c.ctid
-            FROM {{ box.done }} AS c
-            WHERE c.processed_at <= now_at - make_interval(secs => retention_seconds::double precision)
-            ORDER BY c.processed_at
-            LIMIT batch_size
-            FOR UPDATE SKIP LOCKED
-        ))
-        RETURNING n.id
-    )
-    SELECT array_agg(gone.id) INTO gone_ids FROM gone;
-    IF gone_ids IS NOT NULL THEN
+    LOOP
+        room := batch_size - cardinality(gone_ids);
+        EXIT WHEN room = 0;
+        -- As many rows as fit if all are as long as the longest of the next; what is too much of the last one stays.
+        WITH gone AS (
+            DELETE FROM {{ box.done }} AS n
+            WHERE n.ctid = ANY (ARRAY(
+                SELECT c.ctid
+                FROM {{ box.done }} AS c
+                WHERE c.processed_at <= until_at
+                ORDER BY c.processed_at
+                LIMIT (
+                    SELECT greatest(1, room / max(h.span))
+                    FROM (
+                        SELECT d.span FROM {{ box.done }} AS d
+                        WHERE d.processed_at <= until_at
+                        ORDER BY d.processed_at
+                        LIMIT 10
+                    ) AS h
+                )
+                FOR UPDATE SKIP LOCKED
+            ))
+            RETURNING n.*
+        ),
+        part AS (
+            SELECT
+                gone.*, least(gone.span, room - sum(gone.span) OVER (ORDER BY gone.processed_at, gone.id) + gone.span) AS taken
+            FROM gone
+        ),
+        kept AS (
+            INSERT INTO {{ box.done }} (id, processed_at, span, processed_by)
+            SELECT part.id + greatest(part.taken, 0), part.processed_at, part.span - greatest(part.taken, 0), part.processed_by
+            FROM part
+            WHERE part.taken < part.span
+        )
+        SELECT array_agg(g.id) INTO more_ids
+        FROM part
+        CROSS JOIN generate_series(part.id, part.id + part.taken - 1) AS g (id);
+        EXIT WHEN more_ids IS NULL;
+        gone_ids := gone_ids || more_ids;
+    END LOOP;
+    IF gone_ids <> '{}' THEN
 {% if kind == "inbox" %}
-        -- In id order, like a batch enqueue that renews them.
-        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.id FOR UPDATE;
+        -- In key order, like a batch enqueue that renews them.
+        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.source, m.message_id FOR UPDATE;
 {% endif %}
         WITH gone AS (
-            DELETE FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) RETURNING m.topic
+            DELETE FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) RETURNING m.id, m.topic, m.collapse_key
+        ),
+        counted AS (
+            INSERT INTO {{ box.tally }} (no, topic, done)
+            SELECT nextval({{ box._ids | literal }}), t.topic, -t.done
+            FROM (SELECT gone.topic, count(*) AS done FROM gone WHERE gone.topic IS NOT NULL GROUP BY gone.topic) AS t
         )
-        INSERT INTO {{ box.tally }} (no, topic, done)
-        SELECT nextval({{ box._ids | literal }}), t.topic, -t.done
-        FROM (SELECT gone.topic, count(*) AS done FROM gone WHERE gone.topic IS NOT NULL GROUP BY gone.topic) AS t;
-        DELETE FROM {{ box.collapse }} AS c
-        WHERE c.id = ANY (gone_ids)
-            AND c.collapse_key IN (SELECT c.collapse_key FROM {{ box.collapse }} AS c WHERE c.id = ANY (gone_ids));
+        SELECT array_agg(gone.collapse_key), array_agg(gone.id)
+        INTO keys, keyed_ids
+        FROM gone
+        WHERE gone.collapse_key IS NOT NULL;
+        IF keys IS NOT NULL THEN
+            -- What an enqueue of the key has just locked it takes away itself.
+            DELETE FROM {{ box.collapse }} AS c
+            WHERE c.ctid = ANY (ARRAY(
+                SELECT o.ctid
+                FROM unnest(keys, keyed_ids) AS k (collapse_key, id)
+                INNER JOIN {{ box.collapse }} AS o ON o.collapse_key = k.collapse_key AND o.id = k.id
+                FOR UPDATE OF o SKIP LOCKED
+            ));
+        END IF;
 {% if box_name == "outbox" %}
         IF EXISTS (SELECT FROM {{ db.join_member }}) THEN
             PERFORM {{ db._join_mark }}(gone_ids, 'completed');
@@ -79,6 +126,6 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     ));
 {% endif %}
-    RETURN QUERY SELECT coalesce(cardinality(gone_ids), 0);
+    RETURN QUERY SELECT cardinality(gone_ids);
 END;
 $$;

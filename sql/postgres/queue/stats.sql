@@ -24,14 +24,14 @@ DECLARE
 BEGIN
     RETURN QUERY
     WITH state AS (
-        SELECT r.topic, count(*) AS ready, 0::bigint AS scheduled, 0::bigint AS in_flight, 0::bigint AS done, 0::bigint AS dead
+        SELECT r.topic, sum(r.span)::bigint AS ready, 0::bigint AS scheduled, 0::bigint AS in_flight, 0::bigint AS done, 0::bigint AS dead
         FROM (
-            SELECT o.topic, o.id FROM {{ box.ready }} AS o
+            SELECT o.topic, o.id, o.span FROM {{ box.ready }} AS o
             WHERE o.lane = 0 AND o.ticket >= (SELECT q.last_value FROM {{ box._low_ticket }} AS q)
             UNION ALL
-            SELECT o.topic, o.id FROM {{ box.ready }} AS o WHERE o.lane < 0
+            SELECT o.topic, o.id, o.span FROM {{ box.ready }} AS o WHERE o.lane < 0
             UNION ALL
-            SELECT o.topic, o.id FROM {{ box.ready }} AS o WHERE o.lane > 0
+            SELECT o.topic, o.id, o.span FROM {{ box.ready }} AS o WHERE o.lane > 0
         ) AS r
         WHERE r.id IS NOT NULL
         GROUP BY r.topic

@@ -6,7 +6,7 @@ CREATE TABLE {{ box.lease }} (
     topic text COLLATE "C" NOT NULL,
     group_id text COLLATE "C",
     CONSTRAINT {{ key.pk_lease }} PRIMARY KEY (id)
-);
+) WITH (autovacuum_vacuum_cost_limit = 2000);
 
 CREATE INDEX {{ key.ix_lease_expiry }} ON {{ box.lease }} (locked_until);
 CREATE INDEX {{ key.ix_lease_group }} ON {{ box.lease }} (group_id) WHERE group_id IS NOT NULL;

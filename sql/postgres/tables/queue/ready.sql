@@ -1,16 +1,19 @@
 -- The log of what may be claimed: inserted at the tail of a lane, deleted at its head, never updated.
 -- lane is the negated priority, so ascending order is claim order; lane 0 is the log that nearly everything is in.
--- A row stands for one message (id) or for a whole FIFO group (group_id), which has one ticket however long it is.
+-- A row stands for a message (id), for a run of span messages with consecutive ids (id is the first, and the ticket;
+-- lane 0, one topic, no expiry, no group), or for a whole FIFO group (group_id), which has one ticket however long it is.
 CREATE TABLE {{ box.ready }} (
     lane integer NOT NULL,
+    span integer NOT NULL DEFAULT 1,
     ticket bigint NOT NULL,
     id bigint,
     expires_at timestamptz,
     topic text COLLATE "C" NOT NULL,
     group_id text COLLATE "C",
     CONSTRAINT {{ key.pk_ready }} PRIMARY KEY (lane, ticket),
-    CONSTRAINT {{ key.ck_ready_one_of }} CHECK (num_nonnulls(id, group_id) = 1)
-);
+    -- One check, and a short one: its text is read anew for every insert.
+    CONSTRAINT {{ key.ck_ready_one_of }} CHECK (num_nonnulls(id, group_id) = 1 AND span > 0)
+) WITH (autovacuum_vacuum_cost_limit = 2000);
 
 -- A claim limited to topics reads each topic's own order, however long the head of other topics is.
 CREATE INDEX {{ key.ix_ready_topic }} ON {{ box.ready }} (topic, lane, ticket);

@@ -13,6 +13,13 @@ SELECT
     m.attempt, m.created_at, m.due_at, m.expires_at, m.last_error,
     l.owner_token, l.locked_until, n.processed_at, n.processed_by, d.died_at
 FROM {{ box.message }} AS m
-LEFT JOIN {{ box.done }} AS n ON n.id = m.id
+LEFT JOIN LATERAL (
+    -- The one row that can hold the id: no run is longer than 1000, and none overlaps another.
+    SELECT run.id, run.span, run.processed_at, run.processed_by
+    FROM {{ box.done }} AS run
+    WHERE run.id <= m.id AND run.id > m.id - 1000
+    ORDER BY run.id DESC
+    LIMIT 1
+) AS n ON n.id + n.span > m.id
 LEFT JOIN {{ box.lease }} AS l ON l.id = m.id
 LEFT JOIN {{ box.dead }} AS d ON d.id = m.id;
