@@ -141,6 +141,15 @@ def payload_text(name: str, value: Any, serializer: Serializer) -> str | None:
     return serializer.dumps(value)
 
 
+def payload_texts(name: str, values: Iterable[Any] | None, serializer: Serializer) -> list[str | None] | None:
+    """Payloads as texts; one text alone is refused, as it would be taken letter by letter."""
+    if values is None:
+        return None
+    if isinstance(values, str | bytes | bytearray | memoryview | Mapping):
+        raise InvalidArgument(f"{name}: must be a list of payloads")
+    return [payload_text(name, value, serializer) for value in values]
+
+
 def outcome_list(value: Iterable[Mapping[str, object]] | None) -> list[dict[str, object]] | None:
     """Records of settle, with delays in seconds."""
     if value is None:

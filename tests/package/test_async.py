@@ -32,6 +32,7 @@ def test_without_a_connection(box: Box) -> None:
         done = await box.outbox.enqueue_async("t", {"a": 1}, message_id=given, headers={"h": 1}, priority=2)
         assert (done.message_id, done.outcome) == (given, "created")
         many = await box.outbox.enqueue_many_async([RECORD, RECORD])
+        assert len(await box.outbox.enqueue_payloads_async("t", ["1", "2"])) == 2
         assert [each.ordinal for each in many] == [1, 2]
         await asyncio.gather(*(box.outbox.enqueue_async("t", str(number)) for number in range(10)))
         first = await box.inbox.enqueue_async("t", "s", "1", "p", hash=b"x")
@@ -42,7 +43,7 @@ def test_without_a_connection(box: Box) -> None:
         ]
 
     _run(work())
-    assert len(box.outbox.claim(OWNER)) == 13
+    assert len(box.outbox.claim(OWNER)) == 15
     assert box.inbox.stats()[-1].ready == 2
 
 
@@ -54,6 +55,7 @@ def test_on_a_psycopg_connection(box: Box) -> None:
         async with await psycopg.AsyncConnection.connect(box.target.dsn) as connection:
             await box.outbox.enqueue_async("t", "p", connection=connection)
             await box.outbox.enqueue_many_async([RECORD], connection=connection)
+            await box.outbox.enqueue_payloads_async("t", ["1"], connection=connection)
             await connection.rollback()
             await box.inbox.enqueue_async("t", "s", "1", "p", connection=connection)
             await box.inbox.enqueue_many_async([RECEIVED], connection=connection)

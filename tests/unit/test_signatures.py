@@ -78,8 +78,16 @@ def test_every_method_joins_a_callers_transaction(name: str) -> None:
     assert connection.default is None
 
 
-@pytest.mark.parametrize("owner", [Outbox, Inbox])
-@pytest.mark.parametrize("step", ["enqueue", "enqueue_many"])
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [
+        (Outbox, "enqueue"),
+        (Outbox, "enqueue_many"),
+        (Outbox, "enqueue_payloads"),
+        (Inbox, "enqueue"),
+        (Inbox, "enqueue_many"),
+    ],
+)
 def test_the_asynchronous_methods_take_the_same(owner: type, step: str) -> None:
     one = inspect.signature(getattr(owner, step))
     other = inspect.signature(getattr(owner, f"{step}_async"))
