@@ -42,6 +42,8 @@ _MISSING = {"3F000", "42883", "42P01", "42703", "42704"}
 _CONFLICTS = {"40001", "40P01", "55P03"}
 #: The answers of a pooler that does not carry prepared statements along, and after routines have changed.
 _NOT_PREPARED = {"26000", "42P05", "0A000"}
+#: A cursor holds what it sent and got last, so one is kept only after a call that was small: an enqueue, say.
+_KEPT_COLUMNS, _KEPT_LENGTH = 4, 10_000
 _TRANSIENT = {"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "57P05", "53300", "57014", "25P03"}
 
 
@@ -112,6 +114,9 @@ class _AsyncCursor(psycopg.AsyncCursor[tuple[Any, ...]]):
 class _Reused(psycopg.Connection[tuple[Any, ...]]):
     """A connection of our own; on a caller's nothing is ever prepared."""
 
+    #: A cursor that goes on with the text that it ran last knows already how to read and write its values.
+    kept: _Cursor | None = None
+
 
 def connect(
     target: Target, *, autocommit: bool = False, connect_timeout: int = 10, reused: bool = False
@@ -142,6 +147,8 @@ def fetch(
     connection: Connection, schema: str, routine: str, arguments: Mapping[str, object]
 ) -> list[tuple[Any, ...]]:
     """Run one routine with named arguments and answer its rows; never commits or rolls back."""
+    if type(connection) is _Reused and connection.autocommit:
+        return _fetch_prepared(connection, schema, routine, arguments)
     with _run(connection, schema, routine, arguments) as cursor:
         return cursor.fetchall()
 
@@ -154,13 +161,32 @@ def _run(
     values = [_adapt(name, value) for name, value in arguments.items()]
     try:
         with _Cursor(connection, row_factory=tuple_row) as cursor:
-            if type(connection) is _Reused and connection.autocommit:
-                _execute_prepared(connection, cursor, text, values)
-            else:
-                cursor.execute(text, values, prepare=False)
+            cursor.execute(text, values, prepare=False)
             yield cursor
     except (psycopg.Error, psycopg.Warning) as error:
         raise map_error(error) from error
+
+
+def _fetch_prepared(
+    connection: _Reused, schema: str, routine: str, arguments: Mapping[str, object]
+) -> list[tuple[Any, ...]]:
+    """The same on a connection of our own, outside of a transaction."""
+    text = _query(schema, routine, tuple(arguments))
+    values = [_adapt(name, value) for name, value in arguments.items()]
+    # Popped in one step: two threads that share a connection must not share a cursor.
+    cursor = vars(connection).pop("kept", None) or _Cursor(connection, row_factory=tuple_row)
+    try:
+        _execute_prepared(connection, cursor, text, values)
+        rows = cursor.fetchall()
+    except (psycopg.Error, psycopg.Warning) as error:
+        raise map_error(error) from error
+    if len(rows) == 1 and len(rows[0]) <= _KEPT_COLUMNS and _are_short(values):
+        connection.kept = cursor
+    return rows
+
+
+def _are_short(values: Sequence[object]) -> bool:
+    return all(v is None or (isinstance(v, str | bytes) and len(v) <= _KEPT_LENGTH) for v in values)
 
 
 def _execute_prepared(connection: Connection, cursor: _Cursor, text: bytes, values: list[object]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from uuid import UUID, uuid4
 
@@ -101,6 +102,25 @@ def test_enqueue_many(outbox: Outbox) -> None:
     ]
     assert outbox.enqueue_many([]) == []
     assert len(outbox.enqueue_many({"topic": "t", "payload": str(n)} for n in range(3))) == 3
+
+
+def test_enqueue_payloads(outbox: Outbox) -> None:
+    done = outbox.enqueue_payloads("t", ["1", {"n": 2}, *HOSTILE], priority=2, headers={"x": 1})
+    assert [each.ordinal for each in done] == list(range(1, len(HOSTILE) + 3))
+    assert {each.outcome for each in done} == {"created"}
+    claimed = outbox.claim(OWNER, batch_size=100)
+    assert [(each.id, each.message_id) for each in claimed] == [(each.id, each.message_id) for each in done]
+    assert [each.payload for each in claimed] == ["1", '{"n":2}', *HOSTILE]
+    assert {(each.topic, each.priority, str(each.headers)) for each in claimed} == {("t", 2, "{'x': 1}")}
+    assert outbox.enqueue_payloads("t", []) == []
+    assert len(outbox.enqueue_payloads("t", (str(n) for n in range(3)))) == 3
+
+
+@pytest.mark.parametrize("payloads", [None, "text", b"bytes", {"a": "b"}, ["a", None], [b"bytes"]])
+def test_enqueue_payloads_refuses(outbox: Outbox, payloads: list[object]) -> None:
+    with pytest.raises(InvalidArgument, match="payloads"):
+        outbox.enqueue_payloads("t", payloads)
+    assert outbox.claim(OWNER) == []
 
 
 def test_settling(outbox: Outbox) -> None:
@@ -269,3 +289,33 @@ def test_wrong_arguments(outbox: Outbox) -> None:
     for value in (True, b"x", object()):
         with pytest.raises(InvalidArgument):
             outbox.enqueue("t", "p", priority=value)  # type: ignore[arg-type]  # that is the test
+
+
+@pytest.mark.dialect("postgres")  # pyodbc's cursors are not kept
+def test_a_connection_in_the_pool_holds_no_payload(box: Box) -> None:
+    big = "x" * 1_000_000
+    calls: dict[str, Callable[[], object]] = {
+        "sent": lambda: box.outbox.enqueue("t", big),
+        "sent in a list": lambda: box.outbox.enqueue_payloads("t", [big]),
+        "claimed": lambda: box.outbox.claim(OWNER, batch_size=1),
+        "read": lambda: box.outbox.find(box.outbox.enqueue("t", "p").message_id),
+    }
+    for name, call in calls.items():
+        box.outbox.enqueue("t", "p")
+        with box.connection() as raw:
+            assert raw.kept is not None
+        call()
+        with box.connection() as raw:
+            assert raw.kept is None, name
+
+
+@pytest.mark.dialect("postgres")
+def test_a_connection_goes_on_after_calls_of_every_kind(box: Box) -> None:
+    for priority, headers in ((None, None), (3, {"a": 1}), (-3, None)):
+        for topic in ("t", "", "u"):
+            if topic:
+                assert box.outbox.enqueue(topic, "p", priority=priority, headers=headers).outcome == "created"
+            else:
+                with pytest.raises(InvalidArgument):
+                    box.outbox.enqueue(topic, "p", priority=priority, headers=headers)
+    assert {message.priority for message in box.outbox.claim(OWNER)} == {-3, 0, 3}
