@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pysqlbox.worker.lanes import Lane
+from pysqlbox.worker.rest import Rest
 
 if TYPE_CHECKING:
     from pysqlbox.worker.hand import Hand
@@ -48,6 +49,8 @@ def copy_of(message: Any) -> tuple[int, datetime]:
 
 #: A group that the database puts off, because its row was locked, it looks at again after 0.2 seconds.
 GROUP_SECONDS = 0.25
+#: When a thread is due that waits to be woken.
+NEVER = float("inf")
 #: How many quick threads claim at the same time: one waits for the database while another one runs Python.
 TURNS = 2
 
@@ -62,12 +65,11 @@ class Crew:
         self.draining = False
         self.groups_seen = False
         self.lost: set[tuple[int, datetime]] = set()
-        self._changed = threading.Condition()
+        self._changed = Rest()
         self._ended = threading.Event()
         self._claiming = 0
         self._busy = 0
-        self._waiting = 0
-        self._watched = False
+        self._watched_until = NEVER
         self._progress = 0
         self._confirmed = -1
         self._over: deque[Work] = deque()
@@ -78,8 +80,11 @@ class Crew:
             while not self.stopping:
                 if self._over:
                     self._begin(hand)
-                    return self._over.popleft()
-                wait: float | None = None
+                    work = self._over.popleft()
+                    if self._over or self._watched_until == NEVER:
+                        self._changed.notify()
+                    return work
+                due = NEVER
                 if self._claiming < self.turns:
                     now = time.monotonic()
                     lane = min(self.lanes, key=lambda lane: lane.next_poll)
@@ -89,9 +94,8 @@ class Crew:
                         hand.has_turn = True
                         self._begin(hand)
                         return lane
-                    if not self._watched:
-                        wait = lane.next_poll - now
-                self._wait(wait)
+                    due = lane.next_poll
+                self._wait(hand, due)
             return None
 
     def finished(self, hand: Hand) -> None:
@@ -121,7 +125,8 @@ class Crew:
                 self._progress += 1
             else:
                 lane.dry_at = progress
-            if self._waiting and self._claiming < self.turns and (got >= asked or not self._watched):
+            # Who has found nothing comes back and watches the clock itself.
+            if got and self._claiming < self.turns and lane.next_poll < self._watched_until:
                 self._changed.notify()
 
     def settled(self) -> None:
@@ -149,8 +154,7 @@ class Crew:
             if hand.has_turn:
                 hand.has_turn = False
                 self._claiming -= 1
-                if self._waiting:
-                    self._changed.notify()
+                self._changed.notify()
 
     def other_lane_is_due(self, lane: Lane) -> bool:
         """Whether a thread should leave its lane for another one."""
@@ -218,20 +222,20 @@ class Crew:
         if hand.has_turn:
             hand.has_turn = False
             self._claiming -= 1
-            if self._waiting:
+            if hand.written_off:  # it does not come back to see what is due
                 self._changed.notify()
 
-    def _wait(self, seconds: float | None) -> None:
+    def _wait(self, hand: Hand, due: float) -> None:
         """Wait for a change. One waiting thread watches the clock; the others only wait to be woken."""
-        if seconds is not None:
-            self._watched = True
-        self._waiting += 1
+        if due >= self._watched_until:
+            self._changed.wait(hand.rank)
+            return
+        self._watched_until = due
         try:
-            self._changed.wait(seconds)
+            self._changed.wait(hand.rank, due - time.monotonic())
         finally:
-            self._waiting -= 1
-            if seconds is not None:
-                self._watched = False
+            if self._watched_until == due:
+                self._watched_until = NEVER
 
     def _end(self) -> None:
         self.stopping = True

@@ -18,7 +18,7 @@ from pysqlbox.typed import Undecodable
 from pysqlbox.worker.context import Context
 from pysqlbox.worker.crew import Crew, Work, copy_of
 from pysqlbox.worker.handlers import Handler, result_of
-from pysqlbox.worker.lanes import Lane
+from pysqlbox.worker.lanes import QUICK_SECONDS, Lane
 from pysqlbox.worker.plan import plan
 from pysqlbox.worker.results import Ack, DeadLetter, NonRetryable, Release, Result, Retry
 from pysqlbox.worker.sessions import Outcomes, Session
@@ -26,8 +26,6 @@ from pysqlbox.worker.settings import Settings
 
 __all__ = ["Hand", "Tally"]
 
-#: Handlers that take longer than this in all give the turn to claim to another thread.
-QUICK_SECONDS = 0.005
 #: What is done is settled at least this often while a batch goes on.
 SETTLE_SECONDS = 0.25
 #: A worker that does several boxes looks at the others after this long.
@@ -50,8 +48,10 @@ class Hand:
     A thread that does not come back from a handler is written off: ``take_away`` takes its messages.
     """
 
-    def __init__(self, crew: Crew, session: Session, owner: uuid.UUID, settings: Settings) -> None:
+    def __init__(self, crew: Crew, session: Session, owner: uuid.UUID, settings: Settings, rank: int) -> None:
+        """``rank``: of the threads that are free, the one with the lowest is woken."""
         self.crew = crew
+        self.rank = rank
         self.settings = settings
         self.tally = Tally()
         self.lane: Lane | None = None
@@ -114,12 +114,16 @@ class Hand:
                 messages = self._exchange(lane, lane.claim_size() if stay else 0)
                 if not messages:
                     return
+                if self.has_turn and lane.is_slow(len(messages)):
+                    crew.give_turn(self)
                 started = time.monotonic()
                 done = self._handle_all(lane, messages)
                 took = time.monotonic() - started
                 if done:
                     lane.note_cost(took, done)
                 slow = took > QUICK_SECONDS
+                if slow:
+                    crew.give_turn(self)
                 if self.written_off:
                     self._exchange(lane, 0)
                     return
@@ -222,6 +226,7 @@ class Hand:
                 break
             now = time.monotonic()
             if self.has_turn and now - began > QUICK_SECONDS:
+                lane.note_cost(now - began, max(done, 1))  # for those who claim now
                 crew.give_turn(self)
             if now - self._settled_at > SETTLE_SECONDS and self.outcomes:
                 self._exchange(lane, 0)

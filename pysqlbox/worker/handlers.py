@@ -109,6 +109,8 @@ class Handlers:
     def __init__(self) -> None:
         self._by_topic: dict[str, Handler] = {}
         self._limited: list[Handler] = []
+        #: Whether one of them gets lists of messages, which a claim must not make longer than the batch size.
+        self.any_batch = False
         self._lock = threading.Lock()
 
     def add(self, handler: Handler) -> None:
@@ -117,6 +119,7 @@ class Handlers:
             if handler.topic in self._by_topic:
                 raise InvalidArgument(f"topic {handler.topic!r}: has a handler already")
             self._by_topic = {**self._by_topic, handler.topic: handler}
+            self.any_batch = self.any_batch or handler.batch
             if handler.concurrency is not None:
                 self._limited = [*self._limited, handler]
 

@@ -76,9 +76,9 @@ class Keeper:
             return
         ran = now - since
         if ran > STUCK_SECONDS:
-            self._crew.give_turn(hand)
             if not self._crew.stopping:
                 self._move_on(hand, lane)
+            self._crew.give_turn(hand)  # after that: what is here is done before more is claimed
         if ran > SETTLE_SECONDS and hand.outcomes:
             self._settle(lane, hand.outcomes)
         timeout = handler.timeout or self._settings.handler_timeout

@@ -18,12 +18,18 @@ JOIN_WAIT = "join.wait"
 DEFAULT_MAX_ATTEMPTS = 10
 #: How much handling one claim should bring: short enough that nothing waits long behind it.
 CLAIM_SECONDS = 0.02
+#: What one thread gets through in less is not worth a second one.
+QUICK_SECONDS = 0.005
 #: What a box whose handlers are not timed yet is asked for.
 FIRST_CLAIM = 4
 #: The shortest pause between two claims that find nothing; each pause after it is twice as long.
 EAGER_SECONDS = 0.002
 #: After this long without work ask half as often.
 DROWSY_AFTER = 5.0
+
+
+#: What a claim may ask for.
+MOST = 10_000
 
 
 class Lane:
@@ -36,15 +42,18 @@ class Lane:
         *,
         topics: Sequence[str] | None,
         batch_size: int,
+        share: int | None = None,
         poll_seconds: float,
         max_attempts: int | None,
     ) -> None:
+        """``share``: how much of what all threads may hold one of them may claim for itself."""
         self.queue = queue
         self.name = queue.name
         self.log = log_of(queue.box)
         self.handlers = handlers
         self.topics = None if topics is None else list(topics)
         self.batch_size = batch_size
+        self.share = batch_size if share is None else min(max(share, batch_size), MOST)
         self.poll_seconds = poll_seconds
         self.max_attempts = max_attempts  # None until the box's own setting has been read
         self.wakes = 0
@@ -59,13 +68,23 @@ class Lane:
         return 0 < limit <= attempt and topic != JOIN_WAIT
 
     def claim_size(self) -> int:
-        """As many messages as are handled in a short while, at most the batch size."""
+        """As many messages as are handled in a short while, at most the batch size.
+
+        Where handlers take next to no time, a thread claims what others would have, who stay asleep: a claim
+        costs the database much more than another message in it does.
+        """
         cost = self._cost
         if cost is None:
             return min(FIRST_CLAIM, self.batch_size)
-        if cost * self.batch_size <= CLAIM_SECONDS:
+        if cost * self.batch_size > CLAIM_SECONDS:
+            return max(1, int(CLAIM_SECONDS / cost))
+        if self.handlers.any_batch or cost * self.batch_size >= QUICK_SECONDS:
             return self.batch_size
-        return max(1, int(CLAIM_SECONDS / cost))
+        return self.share if cost * self.share <= QUICK_SECONDS else int(QUICK_SECONDS / cost)
+
+    def is_slow(self, count: int) -> bool:
+        """Whether so many messages are known to keep a thread for more than a moment."""
+        return self._cost is not None and self._cost * count > QUICK_SECONDS
 
     def note_cost(self, seconds: float, count: int) -> None:
         """Remember how long a message takes, the latest batches weighing most; slower counts at once."""

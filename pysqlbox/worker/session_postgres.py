@@ -15,6 +15,7 @@ from psycopg.pq import Format
 
 from pysqlbox.drivers import postgres
 from pysqlbox.errors import PysqlboxError
+from pysqlbox.worker.making import made
 from pysqlbox.worker.sessions import Outcomes
 
 if TYPE_CHECKING:
@@ -64,8 +65,7 @@ class PostgresSession:
             rows = self._run(claim_query, (owner, lease_seconds, claim, wanted))
         else:
             return []
-        message_type = queue.message_type
-        return [message_type(*row) for row in rows]
+        return made(queue.message_type, rows)
 
     def call(self, routine: str, arguments: Mapping[str, object]) -> list[dict[str, object]]:
         """Any other routine, by the driver's ordinary call."""

@@ -17,7 +17,7 @@ from pysqlbox.errors import InvalidArgument, InvalidState, PysqlboxError
 from pysqlbox.typed import topic_of
 from pysqlbox.worker.backoff import Backoff
 from pysqlbox.worker.caretaker import Caretaker, Chore
-from pysqlbox.worker.crew import Crew
+from pysqlbox.worker.crew import TURNS, Crew
 from pysqlbox.worker.hand import Hand, Tally
 from pysqlbox.worker.handlers import Handler, Handlers, seconds
 from pysqlbox.worker.joins import join_wait_handler
@@ -278,6 +278,7 @@ class Worker:
                         self._handlers,
                         topics=topics,
                         batch_size=self._batch_size,
+                        share=self._batch_size * (self.threads // min(TURNS, self.threads)),
                         poll_seconds=self._poll_seconds,
                         max_attempts=attempts,
                     )
@@ -323,7 +324,7 @@ class Worker:
                 )
 
     def _add_hand(self, crew: Crew) -> None:
-        hand = Hand(crew, open_session(self.box), self.owner_token, self._settings)
+        hand = Hand(crew, open_session(self.box), self.owner_token, self._settings, len(self._hands))
         self._hands.append(hand)
         self._threads.append(self._spawn(str(len(self._threads) + 1), hand.run))
 
