@@ -25,7 +25,7 @@ test: lint ## everything: lint, gates, tests on every engine that is here (PYTES
 demo: $(VENV)/.stamp-demo ## deploys to an embedded PostgreSQL and shows the main job at work
 	$(BIN)/python -m pysqlbox demo
 
-bench: $(VENV)/.stamp-bench ## pysqlbox beside other queues, about an hour (BENCH_ARGS="--quick" tries it out)
+bench: $(VENV)/.stamp-bench ## pysqlbox beside other queues, an hour and a half (BENCH_ARGS="--quick" tries it out)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 lint: $(VENV)/.stamp-dev ## ruff and mypy

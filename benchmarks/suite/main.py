@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -21,16 +22,21 @@ from benchmarks.suite.server import HELD_SECONDS, Lab
 from benchmarks.suite.store import Store
 
 ROUNDS = 3
+IN_MEMORY = ("tmpfs", "ramfs")
+MUST_AGREE = ("machine", "server", "changed settings")
+"""What measurements have in common that medians are made of."""
 TOLD_OF_RUNS = (
     "date",
     "command",
     "rounds",
     "whole",
+    "ended",
     "load average at the start",
     "load average at the end",
 )
 """Results may be of several runs, each going on with what the one before left: these are told of each."""
-RESULTS = Path(__file__).parents[1] / "results"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,7 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown:
         print(f"there is no {', '.join(unknown)}; --list tells what there is", file=sys.stderr)
         return 2
-    signal.signal(signal.SIGTERM, _stop)
+    stop = _Stop()
+    for wanted in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(wanted, stop)
     # The sustained run takes part once it is told how long it is to be.
     only = tuple(options.only) or (("sustained",) if options.hours else ())
     plan = Plan(options.rounds or (1 if options.quick else ROUNDS), only, options.level, options.minutes)
@@ -55,34 +63,65 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     where = options.server or newest_system_server()
     settings = {**statistics_settings(where), **dict(option.split("=", 1) for option in options.set)}
-    if options.resume:
-        store.load()
+    store.load()
+    if not options.resume:
+        if len(store) and (plan.only or plan.level) and not options.quick:
+            print(
+                f"{store.path} has {len(store)} measurements, of others too: add --resume to keep them and "
+                "measure what is missing, or --out to write elsewhere",
+                file=sys.stderr,
+            )
+            return 2
+        store.clear()
     with running(where, scratch=options.scratch, settings=settings) as server:
         databases = Databases(server, "shared_preload_libraries" in settings)
         lab = Lab(databases, options.quick, options.hours or 1.0, progress, options.held_seconds)
-        runner = Runner(ALL, lab, store, plan, progress)
-        about = _about(words, server.about(), settings)
+        runner = Runner(ALL, lab, store, plan, progress, stopping=lambda: stop.number is not None)
+        about = {**_about(words, server.about(), settings), "file system": lab.file_system()}
+        if about["file system"] in IN_MEMORY:
+            progress(
+                f"the server's data is on {about['file system']}: nothing is durable there, see --scratch"
+            )
         earlier = dict(store.about)
+        other = [name for name in MUST_AGREE if len(store) and earlier.get(name) != about[name]]
+        if other:
+            print(
+                f"{store.path} was measured with another {' and '.join(other)}: these cannot go together; "
+                "leave --resume out, or give --out",
+                file=sys.stderr,
+            )
+            return 2
         store.start({**earlier, **about})
+        ended = "stopped by its time limit"
         try:
             whole = runner.run()
+        except (KeyboardInterrupt, SystemExit):
+            if stop.number is None:
+                raise
+            whole, ended = False, "interrupted"
+            progress("interrupted: --resume goes on from here")
         finally:
             lab.close()
         told = runner.about()
-        for name in ("versions", "missing"):
-            told[name] = {**earlier.get(name, {}), **told[name]}
+        versions = {**earlier.get("versions", {}), **told["versions"]}
+        missing = {**earlier.get("missing", {}), **told["missing"]}
+        told["versions"] = versions
+        told["missing"] = {name: reason for name, reason in missing.items() if name not in versions}
         # Of what this run measured; what an earlier one did may have been with other settings.
         described = {
             scenario.name: scenario.describe(lab) for scenario in ALL if scenario.name in runner.measured
         }
         told["descriptions"] = {**earlier.get("descriptions", {}), **described}
-    run = {"load average at the end": machine.load(), "whole": whole}
-    runs = [*earlier.get("runs", []), {name: {**about, **told, **run}[name] for name in TOLD_OF_RUNS}]
+    run = {"load average at the end": machine.load(), "whole": whole, "ended": "" if whole else ended}
+    runs = list(earlier.get("runs", []))
+    if runner.measured:
+        runs.append({name: {**about, **told, **run}[name] for name in TOLD_OF_RUNS})
     store.start({**earlier, **about, **told, **run, "runs": runs})
     progress(f"{len(store)} measurements in {store.path}")
-    print(report.terminal(store, ALL))
-    _write(store)
-    return 0
+    if len(store):
+        print(report.terminal(store, ALL))
+        _write(store)
+    return 0 if stop.number is None else 128 + stop.number
 
 
 def parser() -> argparse.ArgumentParser:
@@ -128,7 +167,12 @@ def listing(scenarios: Sequence[Scenario[Any]]) -> str:
         opted = ", only when asked for" if scenario.opt_in else ""
         lines.append(f"{scenario.name} ({scenario.level}{opted}): {scenario.title}")
         lines.append(f"    variants: {', '.join(scenario.variants)}")
-        lines.append(f"    contestants: {', '.join(one.name for one in scenario.contestants)}")
+        there = [
+            one.name
+            for one in scenario.contestants
+            if any(scenario.takes_part(one, variant) for variant in scenario.variants)
+        ]
+        lines.append(f"    contestants: {', '.join(there)}")
     return "\n".join(lines)
 
 
@@ -146,7 +190,13 @@ def _write(store: Store) -> None:
     except plots.UnavailableError as error:
         progress(str(error))
         written = []
-    for path in [*report.write(folder, store, ALL, name=name, pictures=pictures.name), *written]:
+    pages = report.write(folder, store, ALL, name=name, pictures=pictures.name)
+    front = ROOT / "README.md"
+    if store.path.resolve() == RESULTS / "suite.jsonl" and report.write_front_page(
+        front, json.loads(pages[0].read_text(encoding="utf-8"))
+    ):
+        pages.append(front)
+    for path in [*pages, *written]:
         if path.suffix != ".svg":
             progress(f"wrote {path}")
 
@@ -169,6 +219,17 @@ def _about(words: Sequence[str], server: Mapping[str, str], settings: Mapping[st
     }
 
 
-def _stop(number: int, _frame: FrameType | None) -> None:
-    """Leave by the way that stops the private server."""
-    raise SystemExit(128 + number)
+class _Stop:
+    """What Ctrl-C and SIGTERM do: leave by the way that stops the private server, and keep what there is.
+
+    `number`: the signal that came. Some drivers make an exception of their own of what is raised in them.
+    """
+
+    number: int | None = None
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        """A second one breaks off the cleaning up, a third ends it outright."""
+        if self.number is not None:
+            signal.signal(number, signal.SIG_DFL)
+        self.number = number
+        raise KeyboardInterrupt

@@ -4,24 +4,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.queue.figures import Spread
 from benchmarks.suite.report import number
 from benchmarks.suite.runner import Metric, Scenario
-from benchmarks.suite.store import CLIENT_CPU, P50, P99, RATE, SERVER_CPU, Store
+from benchmarks.suite.store import CLIENT_CPU, P50, P99, RATE, SERVER_CPU, SIZE, SIZE_OF, Store
 from benchmarks.suite.summary import DISTRIBUTION, OURS, Part, Result, quantile, summarise
 
 __all__ = ["UnavailableError", "draw"]
 
-ACCENT, OTHER, FLOOR, INK, FAINT = "#0b5fa5", "#8a97a3", "#d3d9de", "#1d2429", "#e6eaed"
-LINES = ("#d1602a", "#2a8f6f", "#a2487f", "#b08a00", "#3d4a52", "#7fae3a", "#c78fc0", "#8a97a3")
-"""Colours of the others' curves, in the order in which they come."""
+ACCENT, OTHER, INK, FAINT = "#0b5fa5", "#8a97a3", "#1d2429", "#e6eaed"
+
+
+@dataclass(frozen=True)
+class Look:
+    """How a contestant looks in every picture; marks and dashes tell lines apart where colours do not."""
+
+    colour: str
+    mark: str
+    dashes: str = "-"
+    width: float = 1.7
+
+
+LOOKS: Mapping[str, Look] = {
+    OURS: Look(ACCENT, "o", width=2.8),
+    "pysqlbox settle": Look(ACCENT, "D", "--", 2.4),
+    "pysqlbox payloads": Look(ACCENT, "D", "--", 2.4),
+    "pysqlbox (batches of 500)": Look(ACCENT, "D", "--", 2.4),
+    "pysqlbox T-SQL": Look(ACCENT, "s", ":", 2.4),
+    "pgmq": Look("#117733", "^"),
+    "pgmq archive": Look("#44aa99", "v"),
+    "pgq": Look("#cc6677", "s"),
+    "graphile-worker": Look("#882255", "s"),
+    "pg-boss": Look("#999933", "v"),
+    "pgqueuer": Look("#aa4499", "^"),
+    "procrastinate": Look("#e69f00", "P"),
+    "absurd": Look("#3b3b3b", "X"),
+    "dbos": Look("#56b4e9", "d"),
+    "delete skip locked": Look("#8a97a3", "x", "--", 1.4),
+    "status column": Look("#a9b4be", "+", ":", 1.8),
+    "copy": Look("#c3cbd2", "|", "-.", 1.4),
+}
+"""Colours that also those tell apart who see some of them alike; ours are blue, floors grey."""
+UNKNOWN = Look("#ddcc77", ".")
+TABLES = ("#0b5fa5", "#e69f00", "#117733", "#cc6677", "#56b4e9", "#882255", "#8a97a3")
+"""Of tables over time, the largest first; the last is of all others together."""
+MARKS = 8
+"""So many on a curve."""
 WIDE = 20.0
 """Where the largest value is that many times the smallest, the axis is logarithmic."""
 CPU_SHOWN = ("enqueue_single", "enqueue_bulk", "drain_routine", "worker_drain")
 """Where the CPU time per message is drawn too; the tables have it everywhere."""
-SIZE = "megabytes"
 ROW_INCHES, PANEL_INCHES = 0.36, 4.1
 STYLE: Mapping[str, Any] = {
     "font.size": 11,
@@ -99,10 +135,9 @@ def _pictures(pyplot: Any, scenario: Scenario[Any], parts: Sequence[Part]) -> li
     else:
         figures.append(("", _bars(pyplot, parts, scenario.metrics[0])))
     if any(SIZE in result.curves for part in parts for result in part.results):
-        sizes = _panels(
-            pyplot, parts, lambda axes, part: _curves(axes, part, SIZE, "MB"), "Size of the database"
-        )
-        figures.append(("_size", sizes))
+        title = "All tables with their indexes"
+        sizes = _panels(pyplot, parts, lambda axes, part: _curves(axes, part, SIZE, "MB"), title)
+        figures += [("_size", sizes), ("_tables", _tables(pyplot, parts))]
     costs = [
         part for part in parts if any({CLIENT_CPU, SERVER_CPU} <= one.values.keys() for one in part.results)
     ]
@@ -120,52 +155,87 @@ def _bars(pyplot: Any, parts: Sequence[Part], metric: Metric) -> Any:
     names = list(dict.fromkeys(result.contestant.name for part in parts for result in part.measured()))
     columns = min(len(parts), 3)
     rows = math.ceil(len(parts) / columns)
+    each = [[result.values[metric.name] for result in part.measured()] for part in parts]
+    every = [spread for spreads in each for spread in spreads]
+    # Panels that differ much, but have bars that can be compared within, have axes of their own.
+    alike = any(map(_is_wide, each)) or not _is_wide(every)
     figure, grid = pyplot.subplots(
         rows,
         columns,
         figsize=(1.8 + PANEL_INCHES * columns, (1.3 + ROW_INCHES * len(names)) * rows),
         squeeze=False,
         sharey=True,
-        sharex=True,
+        sharex=alike,
         layout="constrained",
     )
     figure.get_layout_engine().set(w_pad=0.12)
-    values = [result.values[metric.name].median for part in parts for result in part.measured()]
-    for axes, part in zip(grid.flat, parts, strict=False):
-        _bar_panel(axes, part, metric, names, values)
+    for axes, part, spreads in zip(grid.flat, parts, each, strict=False):
+        _bar_panel(axes, part, metric, names, every if alike else spreads)
         axes.set_title(part.variant if len(part.scenario.variants) > 1 else "")
-    for axes in grid[-1, :]:
-        axes.set_xlabel(_axis(metric, values))
+    for place, axes in enumerate(grid.flat):
+        if place + columns >= len(parts):
+            axes.tick_params(axis="x", labelbottom=True)
+            axes.set_xlabel(_axis(metric, every if alike else each[min(place, len(each) - 1)]))
     for axes in list(grid.flat)[len(parts) :]:
         axes.set_visible(False)
     _title(figure, parts[0].scenario.title)
     return figure
 
 
-def _bar_panel(axes: Axes, part: Part, metric: Metric, names: Sequence[str], values: Sequence[float]) -> None:
+def _bar_panel(
+    axes: Axes, part: Part, metric: Metric, names: Sequence[str], spreads: Sequence[Spread]
+) -> None:
+    """Bars from nought; on a logarithmic axis, which has none, marks. A line shows the spread."""
     places = {name: len(names) - 1 - row for row, name in enumerate(names)}
-    logarithmic = _is_wide(values)
-    lowest = 10 ** math.floor(math.log10(min(values) / 1.5)) if logarithmic else 0
+    logarithmic = _is_wide(spreads)
+    lowest, highest = min(one.low for one in spreads), max(one.high for one in spreads)
     for result in part.measured():
         spread, place = result.values[metric.name], places[result.contestant.name]
-        axes.barh(place, spread.median - lowest, left=lowest, height=0.68, color=_colour(result))
-        if spread.count > 1:
-            axes.plot([spread.low, spread.high], [place, place], color=INK, linewidth=1.2)
+        colour, there = _look(result).colour, spread.count > 1
+        if logarithmic:
+            axes.plot([spread.low, spread.high], [place, place], color=colour, linewidth=3, alpha=0.5)
+            axes.scatter([spread.median], [place], s=70, color=colour, zorder=3)
+        else:
+            axes.barh(place, spread.median, height=0.68, color=colour)
+            for width, line in ((3.6, "white"), (1.4, INK)) if there else ():
+                axes.plot([spread.low, spread.high], [place, place], color=line, linewidth=width)
         axes.annotate(
             number(spread.median),
             (max(spread.high, spread.median), place),
-            xytext=(5, 0),
+            xytext=(7, 0),
             textcoords="offset points",
             va="center",
         )
     if logarithmic:
         axes.set_xscale("log")
-        axes.set_xlim(lowest, max(values) * (max(values) / lowest) ** 0.3)
+        first = max(lowest, highest / 1e6) / 1.5
+        axes.set_xlim(first, highest * (highest / first) ** 0.35)
     else:
-        axes.set_xlim(0, max(values) * 1.3)
+        axes.set_xlim(0, highest * 1.35)
+    _tell_absent(axes, part, places)
     _scale(axes.xaxis, logarithmic=logarithmic)
     _name_rows(axes, names)
     axes.grid(visible=False, axis="y")
+
+
+def _tell_absent(axes: Axes, part: Part, places: Mapping[str, int]) -> None:
+    """An empty row has its reason."""
+    there = {result.contestant.name for result in part.measured()}
+    failed = {result.contestant.name for result in part.results} - there
+    for contestant in part.scenario.contestants:
+        name = contestant.name
+        if name not in places or name in there:
+            continue
+        able = part.scenario.takes_part(contestant, part.variant)
+        text = "failed" if name in failed else "not measured" if able else "cannot take part"
+        axes.annotate(
+            text,
+            (0.01, places[name]),
+            xycoords=("axes fraction", "data"),
+            va="center",
+            color=OTHER,
+            fontsize=10,
+        )
 
 
 def _name_rows(axes: Axes, names: Sequence[str]) -> None:
@@ -208,19 +278,17 @@ def _title(figure: Any, text: str) -> None:
 def _distributions(axes: Axes, part: Part) -> None:
     """What share of the messages arrived within how many milliseconds."""
     ends = []
-    for result, colour in _coloured([one for one in part.results if DISTRIBUTION in one.curves]):
+    for result in [one for one in part.results if DISTRIBUTION in one.curves]:
         curve = result.curves[DISTRIBUTION]
         across, up = [x for _, x in curve], [100 * share for share, _ in curve]
-        axes.step(across, up, where="post", color=colour, **_weight(result))
-        ends.append((quantile(curve, 0.5), _legend_text(result), colour, result))
+        axes.step(across, up, where="post", **_line(result, len(curve)))
+        ends.append((quantile(curve, 0.5), _legend_text(result), result))
     axes.set_xscale("log")
     _scale(axes.xaxis, logarithmic=True)
     axes.set_ylim(0, 101)
     axes.set_ylabel("% of the messages")
-    axes.set_xlabel("from the enqueue call to the handler's start, ms")
-    _legend(
-        axes, [(text, colour, result) for _, text, colour, result in sorted(ends, key=lambda one: one[0])]
-    )
+    axes.set_xlabel("from the enqueue call to the handler's start, ms (log scale)")
+    _legend(axes, [(text, result) for _, text, result in sorted(ends, key=lambda one: one[0])])
 
 
 def _legend_text(result: Result) -> str:
@@ -234,25 +302,69 @@ def _legend_text(result: Result) -> str:
 def _curves(axes: Axes, part: Part, name: str = RATE, unit: str = "messages/s") -> None:
     """A value as time goes by."""
     drawn, lowest, highest = [], math.inf, 0.0
-    for result, colour in _coloured([one for one in part.results if name in one.curves]):
+    for result in [one for one in part.results if name in one.curves]:
         curve = result.curves[name]
-        axes.plot([x for x, _ in curve], [y for _, y in curve], color=colour, **_weight(result))
+        axes.plot([x for x, _ in curve], [y for _, y in curve], **_line(result, len(curve)))
         tail = [y for _, y in curve[-max(len(curve) // 10, 1) :]]
-        lowest = min(lowest, *(max(y, 1) for _, y in curve))
-        highest = max(highest, *(y for _, y in curve))
-        drawn.append((-sum(tail) / len(tail), result.contestant.name, colour, result))
-    logarithmic = highest > WIDE * lowest
+        lowest = min([lowest, *(y for _, y in curve if y > 0)])
+        highest = max([highest, *(y for _, y in curve)])
+        drawn.append((-sum(tail) / len(tail), result.contestant.name, result))
+    logarithmic = name == RATE and highest > WIDE * lowest
     if logarithmic:
         axes.set_yscale("log")
+        axes.set_ylim(lowest / 1.3, highest * 1.3)
     else:
         axes.set_ylim(bottom=0)
     _scale(axes.yaxis, logarithmic=logarithmic)
     axes.set_xlim(left=0)
     axes.set_xlabel("seconds")
-    axes.set_ylabel(unit)
-    _legend(
-        axes, [(text, colour, result) for _, text, colour, result in sorted(drawn, key=lambda one: one[0])]
+    axes.set_ylabel(f"{unit} (log scale)" if logarithmic else unit)
+    _legend(axes, [(text, result) for _, text, result in sorted(drawn, key=lambda one: one[0])])
+
+
+def _tables(pyplot: Any, parts: Sequence[Part]) -> Any:
+    """A panel a contestant: its largest tables over time."""
+    results = [one for part in parts for one in part.results if SIZE in one.curves]
+    columns = min(len(results), 2)
+    rows = math.ceil(len(results) / columns)
+    figure, grid = pyplot.subplots(
+        rows,
+        columns,
+        figsize=(1.0 + 7.4 * columns, 0.4 + 3.2 * rows),
+        squeeze=False,
+        sharex=True,
+        layout="constrained",
     )
+    end = max(x for result in results for x, _ in result.curves[SIZE])
+    for axes, result in zip(grid.flat, results, strict=False):
+        largest = max(y for _, y in result.curves[SIZE])
+        names = [
+            name
+            for name, curve in result.curves.items()
+            if name.startswith(SIZE_OF) and max(y for _, y in curve) > largest / 100
+        ]
+        for place, name in enumerate(names):
+            curve = result.curves[name]
+            axes.plot(
+                [x for x, _ in curve],
+                [y for _, y in curve],
+                color=TABLES[min(place, len(TABLES) - 1)],
+                linestyle=("-", "--", ":")[place % 3],
+                label=name.removeprefix(SIZE_OF),
+            )
+        axes.set_title(result.contestant.name)
+        axes.set_ylim(bottom=0)
+        axes.set_xlim(0, end)
+        axes.set_ylabel("MB")
+        axes.tick_params(axis="x", labelbottom=True)
+        axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
+        _scale(axes.yaxis, logarithmic=False)
+    for axes in list(grid.flat)[max(len(results) - columns, 0) : len(results)]:
+        axes.set_xlabel("seconds")
+    for axes in list(grid.flat)[len(results) :]:
+        axes.set_visible(False)
+    _title(figure, "Each one's largest tables, with their indexes")
+    return figure
 
 
 def _cpu(axes: Axes, part: Part) -> None:
@@ -264,25 +376,26 @@ def _cpu(axes: Axes, part: Part) -> None:
     for row, result in enumerate(results):
         client, server = (max(result.values[name].median, 0.01) for name in (CLIENT_CPU, SERVER_CPU))
         values += [client, server]
-        place, colour = len(names) - 1 - row, _colour(result)
+        place, colour = len(names) - 1 - row, _look(result).colour
         axes.plot([client, server], [place, place], color=colour, linewidth=2.5, zorder=1)
         axes.scatter([client], [place], s=60, facecolor="white", edgecolor=colour, linewidth=2, zorder=2)
         axes.scatter([server], [place], s=60, color=colour, zorder=2)
-    if _is_wide(values):
+    logarithmic = max(values) > WIDE * min(values)
+    if logarithmic:
         axes.set_xscale("log")
     else:
         axes.set_xlim(left=0)
-    _scale(axes.xaxis, logarithmic=_is_wide(values))
-    axes.set_xlabel("CPU time per message, µs: ○ client, ● server")
+    _scale(axes.xaxis, logarithmic=logarithmic)
+    axes.set_xlabel(f"CPU time per message, µs{' (log scale)' if logarithmic else ''}: ○ client, ● server")
     _name_rows(axes, names)
 
 
-def _legend(axes: Axes, entries: Sequence[tuple[str, str, Result]]) -> None:
+def _legend(axes: Axes, entries: Sequence[tuple[str, Result]]) -> None:
     """In the order of the curves, to their right."""
-    handles = [axes.plot([], [], color=colour, **_weight(result))[0] for _, colour, result in entries]
+    handles = [axes.plot([], [], **_line(result, 1))[0] for _, result in entries]
     axes.legend(
         handles,
-        [text for text, _, _ in entries],
+        [text for text, _ in entries],
         loc="center left",
         bbox_to_anchor=(1.01, 0.5),
         frameon=False,
@@ -319,9 +432,9 @@ def _headline(pyplot: Any, parts: Sequence[Part]) -> Any:
 
 def _single_bars(axes: Axes, part: Part) -> None:
     results = part.measured()
-    values = [result.values[RATE].median for result in results]
-    _bar_panel(axes, part, part.headline, [result.contestant.name for result in results], values)
-    axes.set_xlabel(_axis(part.headline, values))
+    spreads = [result.values[RATE] for result in results]
+    _bar_panel(axes, part, part.headline, [result.contestant.name for result in results], spreads)
+    axes.set_xlabel(_axis(part.headline, spreads))
 
 
 def _latencies(axes: Axes, part: Part) -> None:
@@ -329,7 +442,7 @@ def _latencies(axes: Axes, part: Part) -> None:
     results = [result for result in part.measured() if P50 in result.values]
     names = [result.contestant.name for result in results]
     for row, result in enumerate(results):
-        place, colour, median = len(names) - 1 - row, _colour(result), result.values[P50].median
+        place, colour, median = len(names) - 1 - row, _look(result).colour, result.values[P50].median
         worst = result.values[P99].median if P99 in result.values else median
         axes.plot([median, worst], [place, place], color=colour, linewidth=3, solid_capstyle="round")
         axes.scatter([median], [place], s=70, color=colour, zorder=2)
@@ -352,42 +465,36 @@ def _latencies(axes: Axes, part: Part) -> None:
 # Small things.
 
 
-def _coloured(results: Sequence[Result]) -> list[tuple[Result, str]]:
-    """Ours in one colour, and each of the others in one of its own, the same in every panel."""
-    names = sorted(
-        result.contestant.name for result in results if not result.contestant.name.startswith(OURS)
-    )
-    colours = {name: LINES[place % len(LINES)] for place, name in enumerate(names)}
-    return [(result, colours.get(result.contestant.name, ACCENT)) for result in results]
+def _look(result: Result) -> Look:
+    return LOOKS.get(result.contestant.name, UNKNOWN)
 
 
-def _weight(result: Result) -> dict[str, Any]:
-    name = result.contestant.name
+def _line(result: Result, points: int) -> dict[str, Any]:
+    """A curve's looks."""
+    look = _look(result)
     return {
-        "linewidth": 2.6 if name.startswith(OURS) else 1.7,
-        "linestyle": "-" if name == OURS or not name.startswith(OURS) else "--",
-        "zorder": 3 if name.startswith(OURS) else 2,
-        "alpha": 0.7 if result.contestant.floor else 1.0,
+        "color": look.colour,
+        "linestyle": look.dashes,
+        "linewidth": look.width,
+        "marker": look.mark,
+        "markersize": 5,
+        "markevery": max(points // MARKS, 1),
+        "zorder": 3 if look.colour == ACCENT else 2,
     }
 
 
-def _colour(result: Result) -> str:
-    if result.contestant.name.startswith(OURS):
-        return ACCENT
-    return FLOOR if result.contestant.floor else OTHER
-
-
-def _is_wide(values: Sequence[float]) -> bool:
+def _is_wide(spreads: Sequence[Spread]) -> bool:
+    values = [spread.median for spread in spreads]
     return min(values) > 0 and max(values) / min(values) > WIDE
 
 
-def _axis(metric: Metric, values: Sequence[float]) -> str:
-    scale = " (log scale)" if _is_wide(values) else ""
+def _axis(metric: Metric, spreads: Sequence[Spread]) -> str:
+    scale = " (log scale)" if _is_wide(spreads) else ""
     return f"{metric.title}{', ' if metric.unit else ''}{metric.unit}{scale}"
 
 
 def _scale(axis: Axes, *, logarithmic: bool) -> None:
-    """Few ticks, and 1,000 rather than 10³."""
+    """Few ticks, and 1,000 and 10k rather than 10³ and 10⁴."""
     from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
     low, high = axis.get_view_interval()
@@ -397,4 +504,12 @@ def _scale(axis: Axes, *, logarithmic: bool) -> None:
         axis.set_minor_locator(NullLocator())
     else:
         axis.set_major_locator(MaxNLocator(4))
-    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1 else f"{value:g}"))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
+
+
+def _short(value: float) -> str:
+    if value >= 1_000_000:
+        return f"{value / 1_000_000:g}M"
+    if value >= 10_000:
+        return f"{value / 1000:g}k"
+    return f"{value:,.0f}" if value >= 1000 else f"{value:g}"

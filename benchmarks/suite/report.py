@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -21,6 +22,7 @@ IN_SHORT: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
         ("drain_routine", "1 connection, batches of 500", RATE, "batches of 500, /s"),
         ("drain_routine", "2 connections, batches of 500", RATE, "by 2, batches of 500, /s"),
         ("held_snapshot", "1 connection", "last_rate", "in and out at the end of a held snapshot, /s"),
+        ("held_snapshot", "1 connection", "kept", "of the rate at its beginning"),
     ),
     "worker": (
         ("worker_drain", "1 process", RATE, "drained by 1 process, /s"),
@@ -32,6 +34,16 @@ IN_SHORT: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
     ),
 }
 """The columns of the first table of each level: scenario, variant, value, and the column's head."""
+IN_FRONT = {
+    "worker": "Whole workers, each queue with its own client library and the settings that its documentation "
+    "recommends:",
+    "sql": "and statements alone, without a worker:",
+}
+"""What the front page says before each of these tables."""
+BEGIN = "<!-- benchmarks: python -m benchmarks --report writes from here"
+END = "<!-- benchmarks: to here -->"
+PLACE = "benchmarks/results"
+WIDTH = 118
 LEVELS = {"sql": "Statements and routines", "worker": "Whole workers"}
 READING = (
     "Medians of the rounds; in brackets the lowest and the highest (from four rounds on the quartiles). All "
@@ -48,12 +60,98 @@ def write(
     parts = summarise(store, scenarios)
     folder.mkdir(parents=True, exist_ok=True)
     told = {
-        f"{name}.json": as_json(store.about, parts),
+        f"{name}.json": json.dumps(as_data(store.about, parts), indent=1, ensure_ascii=False) + "\n",
         f"{name}.md": markdown(store.about, parts, folder / pictures),
     }
     for file, text in told.items():
         (folder / file).write_text(text, encoding="utf-8")
     return [folder / file for file in told]
+
+
+def write_front_page(page: Path, told: Mapping[str, Any]) -> bool:
+    """Put the results, as suite.json has them, between the marks of a page; false if it has none."""
+    text = page.read_text(encoding="utf-8")
+    before, begin, rest = text.partition(BEGIN)
+    mark, end, after = rest.partition(END)
+    if not begin or not end:
+        return False
+    rest_of_line = mark.partition("\n")[0]
+    page.write_text(f"{before}{begin}{rest_of_line}\n\n{front_page(told)}\n{end}{after}", encoding="utf-8")
+    return True
+
+
+def front_page(told: Mapping[str, Any]) -> str:
+    """The headline picture, a table for each level, and where, when and how this was measured."""
+    lines = [
+        f"![Draining, latency, and a held snapshot, beside other queues]({PLACE}/suite-plots/headline.png)"
+    ]
+    for level, words in IN_FRONT.items():
+        table = in_short(level, told["scenarios"])
+        if table:
+            lines += ["", words, "", *table[:-1]]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            textwrap.fill(_circumstances(told), WIDTH, break_long_words=False, break_on_hyphens=False),
+            "",
+        ]
+    )
+
+
+def _circumstances(told: Mapping[str, Any]) -> str:
+    about = told["about"]
+    shown = {(scenario, variant) for columns in IN_SHORT.values() for scenario, variant, *_ in columns}
+    counts = [
+        result["rounds"]
+        for scenario in told["scenarios"]
+        for result in scenario["results"]
+        if (scenario["name"], result["variant"]) in shown and result["rounds"]
+    ]
+    fewest, most = min(counts, default=0), max(counts, default=0)
+    rounds = f"{most} round{'' if most == 1 else 's'}" if fewest == most else f"{fewest} to {most} rounds"
+    server = about.get("server", {})
+    settings = ", ".join(
+        f"{name} {server[name]}" for name in ("fsync", "synchronous_commit") if name in server
+    )
+    runs = about.get("runs", [about])
+    versions = {
+        name: version
+        for who, ones in about.get("versions", {}).items()
+        for name, version in list(ones.items())[:1]
+        if not who.endswith("T-SQL")
+    }
+    held = _seconds_of("held_snapshot", told)
+    elsewhere = about.get("versions", {}).get("sql: pysqlbox T-SQL")
+    text = [
+        f"Medians of {rounds} in which all take turns, on a private "
+        f"PostgreSQL {server.get('version', '').split(' ')[0]} ({settings}); {about.get('machine', '')}; "
+        f"{runs[-1].get('date', '')}; {', '.join(f'{name} {one}' for name, one in versions.items())}. "
+        "Messages of 200 bytes, empty handlers.",
+    ]
+    if held:
+        text.append(f"The snapshot was held for {held:.0f} s.")
+    if elsewhere:
+        text.append(f"pysqlbox T-SQL ran on {elsewhere.get('server', 'another server')}.")
+    command = f"`{runs[0]['command']}`" if len(runs) == 1 and "command" in runs[0] else "`make bench`"
+    text.append(
+        f"{command} measures it again; [{PLACE}/suite.md]({PLACE}/suite.md) has every scenario with its "
+        "spread, CPU time, WAL and settings. The queues [do not promise the same]"
+        "(benchmarks/README.md#what-is-compared), and [others are better at some things]"
+        "(benchmarks/README.md#where-others-are-better)."
+    )
+    return " ".join(text)
+
+
+def _seconds_of(name: str, told: Mapping[str, Any]) -> float:
+    """How long a scenario was followed: its parts' middles lie that far between nought and the end."""
+    curves = [
+        result["curves"][RATE]
+        for scenario in told["scenarios"]
+        for result in scenario["results"]
+        if scenario["name"] == name and result["curves"].get(RATE)
+    ]
+    return max((curve[0][0] + curve[-1][0] for curve in curves), default=0.0)
 
 
 def number(value: float) -> str:
@@ -83,12 +181,13 @@ def markdown(about: Mapping[str, Any], parts: Sequence[Part], pictures: Path) ->
     """The whole run as a page; pictures are linked where there are some."""
     lines = ["# Benchmark results", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in _heading(about)]
-    lines += ["", READING, ""]
+    lines += ["", READING, "", *_others_better(parts)]
+    short = as_data(about, parts)["scenarios"]
     for level, title in LEVELS.items():
         there = [part for part in parts if part.scenario.level == level]
         if not there:
             continue
-        lines += [f"## {title}", "", *in_short(level, there)]
+        lines += [f"## {title}", "", *in_short(level, short)]
         for scenario in _unique(part.scenario for part in there):
             lines += _scenario(
                 scenario, [part for part in there if part.scenario is scenario], about, pictures
@@ -97,31 +196,71 @@ def markdown(about: Mapping[str, Any], parts: Sequence[Part], pictures: Path) ->
     return "\n".join(lines).rstrip() + "\n"
 
 
-def in_short(level: str, parts: Sequence[Part]) -> list[str]:
+def in_short(level: str, scenarios: Sequence[Mapping[str, Any]]) -> list[str]:
     """One table of the most telling columns; what does best in the first stands first, floors last."""
-    found = {(part.scenario.name, part.variant): part for part in parts}
-    columns = [one for one in IN_SHORT[level] if one[:2] in found]
+    found = {
+        (scenario["name"], result["variant"], result["contestant"]): result
+        for scenario in scenarios
+        for result in scenario["results"]
+    }
+    there = {key[:2] for key in found}
+    columns = [one for one in IN_SHORT[level] if one[:2] in there]
     if not columns:
         return []
-    cells: dict[tuple[str, int], str] = {}
+    rows: dict[str, list[str]] = {}
+    floors: set[str] = set()
     for place, (scenario, variant, value, _) in enumerate(columns):
-        for result in found[scenario, variant].results:
-            if value in result.values:
-                cells[result.contestant.name, place] = number(result.values[value].median)
-    contestants = {
-        result.contestant.name: result.contestant
-        for scenario, variant, _, _ in columns
-        for result in found[scenario, variant].results
-    }
+        for (_, _, name), result in (
+            (key, one) for key, one in found.items() if key[:2] == (scenario, variant)
+        ):
+            if value in result["values"]:
+                row = rows.setdefault(name, [""] * len(columns))
+                row[place] = number(result["values"][value]["median"])
+                floors |= {name} if result["floor"] else set()
     lines = [
         "| " + " | ".join(["", *(head for *_, head in columns)]) + " |",
         "|---|" + "---:|" * len(columns),
     ]
-    for name in sorted(contestants, key=lambda name: contestants[name].floor):
-        title = f"*{name}*, floor" if contestants[name].floor else name
-        row = [cells.get((name, place), "") for place in range(len(columns))]
-        lines.append("| " + " | ".join([f"**{title}**" if name == OURS else title, *row]) + " |")
+    for name in sorted(rows, key=lambda name: name in floors):
+        title = f"*{name}*, floor" if name in floors else f"**{name}**" if name == OURS else name
+        lines.append("| " + " | ".join([title, *rows[name]]) + " |")
     return [*lines, ""]
+
+
+def _others_better(parts: Sequence[Part]) -> list[str]:
+    """Every headline at which another queue does better than the best of ours."""
+    rows = []
+    for part in parts:
+        metric, sign = part.headline, -1 if part.headline.better == "higher" else 1
+        ours = [one for one in part.measured() if one.contestant.name.startswith(OURS)]
+        if not ours:
+            continue
+        best = min(ours, key=lambda one: sign * one.values[metric.name].median)
+        mine = best.values[metric.name].median
+        better = [
+            (one.contestant.name, one.values[metric.name].median)
+            for one in part.measured()
+            if not one.contestant.floor
+            and one not in ours
+            and sign * one.values[metric.name].median < sign * mine
+        ]
+        rows += [
+            f"| {part.scenario.title}, {part.variant} | {_words(metric)} | {name} | **{number(value)}** | "
+            f"{number(mine)} ({best.contestant.name}) |"
+            for name, value in better
+        ]
+    if not rows:
+        return []
+    return [
+        "## Where others were better",
+        "",
+        "Every scenario's headline at which another queue's median beat the best of ours:",
+        "",
+        "| scenario | measured | queue | its median | ours |",
+        "|---|---|---|---:|---:|",
+        *rows,
+        "",
+    ]
 
 
 def _heading(about: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -134,6 +273,8 @@ def _heading(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     if server:
         told = ", ".join(f"{name} {value}" for name, value in server.items() if name != "version")
         rows.append(("PostgreSQL", f"{server.get('version', '')}: {told}"))
+    if "file system" in about:
+        rows.append(("file system", str(about["file system"])))
     if about.get("changed settings"):
         rows.append(("changed settings", ", ".join(f"{k}={v}" for k, v in about["changed settings"].items())))
     return rows
@@ -143,7 +284,7 @@ def _run(run: Mapping[str, Any]) -> str:
     told = [f"`{run['command']}`"] if "command" in run else []
     told += [f"{run['date']}"] if "date" in run else []
     if "rounds" in run:
-        short = "" if run.get("whole", True) else " (stopped by its time limit)"
+        short = "" if run.get("whole", True) else f" ({run.get('ended', 'stopped by its time limit')})"
         told.append(f"{run['rounds']} round{'s' if run['rounds'] > 1 else ''}{short}")
     if "load average at the end" in run:
         told.append(
@@ -159,7 +300,7 @@ def _scenario(
     if description and not description.endswith("."):
         description += "."
     lines = [f"### {scenario.title}", "", f"`{scenario.name}`. {description}".rstrip(), ""]
-    for file in [pictures / f"{scenario.name}{suffix}.png" for suffix in ("", "_cpu", "_size")]:
+    for file in [pictures / f"{scenario.name}{suffix}.png" for suffix in ("", "_cpu", "_size", "_tables")]:
         if file.exists():
             lines += [f"![{scenario.title}]({pictures.name}/{file.name})", ""]
     for part in parts:
@@ -220,9 +361,10 @@ def _contestants(level: str, parts: Sequence[Part], about: Mapping[str, Any]) ->
         )
         kind = "a floor" if contestant.floor else f"it {contestant.keeps}"
         lines.append(f"- **{contestant.name}**{f' ({told})' if told else ''}: {contestant.source}; {kind}.")
+    there = {result.contestant.name for part in parts for result in part.results}
     for name, reason in missing.items():
         where, _, who = name.partition(": ")
-        if where == level:
+        if where == level and who not in there:
             lines.append(f"- {who} is left out: {reason}")
     return [*lines, ""]
 
@@ -231,8 +373,8 @@ def _unique(things: Iterable[Any]) -> list[Any]:
     return list({id(thing): thing for thing in things}.values())
 
 
-def as_json(about: Mapping[str, Any], parts: Sequence[Part]) -> str:
-    """Every median with its spread, and the curves."""
+def as_data(about: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]:
+    """What suite.json has: every median with its spread, and the curves."""
     scenarios = []
     for scenario in _unique(part.scenario for part in parts):
         scenarios.append(
@@ -249,7 +391,7 @@ def as_json(about: Mapping[str, Any], parts: Sequence[Part]) -> str:
                 ],
             }
         )
-    return json.dumps({"about": dict(about), "scenarios": scenarios}, indent=1, ensure_ascii=False) + "\n"
+    return {"about": dict(about), "scenarios": scenarios}
 
 
 def _result(result: Result) -> dict[str, Any]:

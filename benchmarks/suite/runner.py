@@ -11,7 +11,7 @@
                  kept as the measurement's `problem`.
     Runner       goes round by round; in a round through scenarios and their variants; in each the
                  contestants take turns, each round with another one first. What is in the store already is
-                 not measured again. At the time limit it stops before the next measurement.
+                 not measured again. What would probably not be ready at the time limit is not begun.
 
 A scenario's module has SCENARIOS, a tuple of them; scenarios/__init__.py puts those together. Names of
 contestants are those of the results: the same queue has the same name in all scenarios of a level.
@@ -24,6 +24,7 @@ import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from benchmarks.common.machine import now
@@ -69,8 +70,8 @@ C = TypeVar("C", bound=Contestant)
 class Scenario(ABC, Generic[C]):
     """One question.
 
-    `max_rounds`: what takes its time and varies little is asked in the last rounds only. `opt_in`: only when
-    named, or asked for by an option.
+    `max_rounds`: what takes hours is asked in the last rounds only. `opt_in`: only when named, or asked for
+    by an option.
     """
 
     name: ClassVar[str]
@@ -93,6 +94,10 @@ class Scenario(ABC, Generic[C]):
     def takes_part(self, contestant: C, variant: str) -> bool:  # noqa: ARG002 - for subclasses to decide
         """Whether the contestant has this variant at all."""
         return True
+
+    def expected_seconds(self, lab: Lab) -> float:  # noqa: ARG002 - for subclasses that know
+        """About how long a measurement takes, as long as none has been taken."""
+        return 4.0
 
     def describe(self, lab: Lab) -> str:  # noqa: ARG002 - for subclasses to tell
         """What is done, with numbers, in a sentence or two, for the results."""
@@ -126,7 +131,10 @@ class Plan:
 
 @dataclass
 class Runner:
-    """Measures what a plan asks for and the store does not have yet; `measured`: the scenarios of those."""
+    """Measures what a plan asks for and the store does not have yet; `measured`: the scenarios of those.
+
+    `stopping` is asked after each measurement: one during which somebody wanted the run to stop is not kept.
+    """
 
     scenarios: Sequence[Scenario[Any]]
     lab: Lab
@@ -136,21 +144,28 @@ class Runner:
     versions: dict[str, dict[str, str]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
     measured: set[str] = field(default_factory=set)
+    stopping: Callable[[], bool] = bool
+    _took: dict[str, list[float]] = field(default_factory=dict)
 
     def run(self) -> bool:
         """All of it, or until the time is over; answers whether all was measured."""
-        self._prepare()
         began = time.monotonic()
+        self._prepare()
         turns = list(self._turns())
         todo = [turn for turn in turns if self._key(*turn) not in self.store]
         self.progress(f"{len(turns)} measurements, {len(turns) - len(todo)} of them taken before")
         for number, turn in enumerate(todo):
-            spent = time.monotonic() - began
-            if self.plan.minutes is not None and spent > self.plan.minutes * 60:
-                self.progress(f"the time is over: {len(todo) - number} measurements left for --resume")
+            left = [self._expected(scenario) for scenario, *_ in todo[number:]]
+            ending = time.monotonic() - began + left[0]
+            if self.plan.minutes is not None and ending > self.plan.minutes * 60:
+                self.progress(f"the time is over: {len(left)} measurements left for --resume")
                 return False
-            self._take(turn, number, len(todo), spent)
+            self._take(turn, f"{number + 1}/{len(todo)}, about {_duration(sum(left))} left")
         return True
+
+    def _expected(self, scenario: Scenario[Any]) -> float:
+        took = self._took.get(scenario.name)
+        return sum(took) / len(took) if took else scenario.expected_seconds(self.lab)
 
     def _prepare(self) -> None:
         """Every contestant once; those that cannot be had are out, with the reason."""
@@ -163,8 +178,11 @@ class Runner:
                 name = f"{scenario.level}: {contestant.name}"
                 try:
                     self.versions[name] = contestant.prepare(self.lab)
-                except UnavailableError as error:
-                    self.missing[name] = " ".join(str(error).split())
+                except Exception as error:  # a venv, npm, another server: each has errors of its own
+                    if self.stopping():
+                        raise KeyboardInterrupt from error
+                    kind = "" if isinstance(error, UnavailableError) else f"{type(error).__name__}: "
+                    self.missing[name] = kind + _reason(str(error))
                     self.progress(f"{name} is left out: {self.missing[name]}")
 
     def _turns(self) -> Iterator[tuple[Scenario[Any], str, Contestant, int]]:
@@ -188,9 +206,7 @@ class Runner:
     def _key(scenario: Scenario[Any], variant: str, contestant: Contestant, number: int) -> Key:
         return Key(scenario.name, variant, contestant.name, number)
 
-    def _take(
-        self, turn: tuple[Scenario[Any], str, Contestant, int], number: int, count: int, spent: float
-    ) -> None:
+    def _take(self, turn: tuple[Scenario[Any], str, Contestant, int], place: str) -> None:
         """One measurement, kept and told."""
         scenario, variant, contestant, round_number = turn
         began = time.monotonic()
@@ -198,15 +214,21 @@ class Runner:
             measured = scenario.measure(self.lab, contestant, variant)
         except UnavailableError as error:
             measured = Measured({}, problem=" ".join(str(error).split()))
-        except Exception as error:  # noqa: BLE001 - one contestant's failure does not end the run; it is told
+        except Exception as error:
+            if self.stopping():  # a driver may have made its own exception of it
+                raise KeyboardInterrupt from error
+            self.lab.close()  # its clients may have ended, or wait for what never comes
             self.progress(traceback.format_exc())
             measured = Measured({}, problem=f"{type(error).__name__}: {' '.join(str(error).split())[-500:]}")
+        if self.stopping():
+            raise KeyboardInterrupt
         self.store.add(self._key(*turn), measured)
         self.measured.add(scenario.name)
-        left = "" if number == 0 else f", about {spent / number * (count - number) / 60:.0f} min left"
+        took = time.monotonic() - began
+        self._took.setdefault(scenario.name, []).append(took)
         self.progress(
-            f"[{number + 1}/{count}{left}] round {round_number + 1}, {scenario.name}, {variant}, "
-            f"{contestant.name}: {_told(scenario, measured)} ({time.monotonic() - began:.1f} s)"
+            f"[{place}] round {round_number + 1}, {scenario.name}, {variant}, "
+            f"{contestant.name}: {_told(scenario, measured)} ({took:.1f} s)"
         )
 
     def about(self) -> dict[str, Any]:
@@ -218,6 +240,18 @@ class Runner:
             "versions": self.versions,
             "missing": self.missing,
         }
+
+
+def _reason(text: str) -> str:
+    """In one line, without folders, and of what pip says the error alone."""
+    what, failed, said = " ".join(text.split()).partition(" failed: ")
+    command, _, rest = what.partition(" ")
+    what = f"{Path(command).name} {rest}" if failed and command.startswith("/") else what
+    return f"{what}{failed}{said.rpartition('ERROR: ')[2]}"
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def _told(scenario: Scenario[Any], measured: Measured) -> str:

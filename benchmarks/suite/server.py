@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import psycopg
 
 from benchmarks.common.databases import Databases
-from benchmarks.common.machine import process_cpu, server_cpu
+from benchmarks.common.machine import server_cpu
 from benchmarks.queue.pool import Pool
 
 CLIENTS = 4
@@ -54,14 +55,26 @@ class Lab:
     def pool(self) -> Pool:
         """Client processes, as many as any scenario needs, started once."""
         if self._pool is None:
-            self._pool = Pool(CLIENTS, is_local=False)
+            with _inherited(signal.SIGINT, signal.SIG_IGN):  # Ctrl-C is for the parent, which ends them
+                self._pool = Pool(CLIENTS, is_local=False)
         return self._pool
 
     def close(self) -> None:
-        """End the clients."""
+        """End the clients; new ones are started when they are needed."""
         if self._pool is not None:
-            self._pool.close()
-            self._pool = None
+            pool, self._pool = self._pool, None
+            pool.close()
+
+    def file_system(self) -> str:
+        """The kind of the one that the server's data is on; empty where nobody tells."""
+        with psycopg.connect(self.databases.server.conninfo, autocommit=True) as connection:
+            row = connection.execute("SHOW data_directory").fetchone()
+        folder, mounts = Path(str(row[0]) if row else "/"), Path("/proc/mounts")
+        if not mounts.exists():
+            return ""
+        there = [line.split()[1:3] for line in mounts.read_text().splitlines()]
+        above = [(len(point), kind) for point, kind in there if folder.is_relative_to(point)]
+        return max(above)[1] if above else ""
 
     @property
     def postmaster(self) -> int:
@@ -90,12 +103,6 @@ class Lab:
         with self.databases.copy(template, counting=counting) as url:
             yield url
 
-    def forget(self, prefix: str = "") -> None:
-        """Drop what was built under names that begin so: the disk is not endless."""
-        for template in [name for name in self._templates if name.startswith(prefix)]:
-            self.databases.drop(template)
-            self._templates.discard(template)
-
     @contextlib.contextmanager
     def metered(self) -> Iterator[Cost]:
         """What the whole server spends meanwhile: all its processes' CPU seconds, and the WAL of all."""
@@ -107,9 +114,14 @@ class Lab:
             cost.wal_bytes = _position(connection) - position
 
 
-def own_cpu() -> float:
-    """CPU seconds of this process."""
-    return process_cpu(os.getpid())
+@contextlib.contextmanager
+def _inherited(number: signal.Signals, handler: signal.Handlers) -> Iterator[None]:
+    """What processes that are started meanwhile do about a signal."""
+    before = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
 
 
 def _position(connection: psycopg.Connection[tuple[object, ...]]) -> float:

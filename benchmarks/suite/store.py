@@ -18,6 +18,8 @@ CLIENT_CPU, SERVER_CPU = "client_cpu_us", "server_cpu_us"
 """Microseconds of CPU time per message: of all clients, and of all processes of the database server."""
 WAL = "wal_bytes"
 """Bytes of write-ahead log per message."""
+SIZE, SIZE_OF = "megabytes", "megabytes of "
+"""Curves: the size of all tables, and that of one whose name follows, each with its indexes."""
 
 Curve = Sequence[tuple[float, float]]
 
@@ -87,6 +89,11 @@ class Store:
         for line in whole[1:]:
             measurement = Measurement.parse(line)
             self._measurements[measurement.key] = measurement
+
+    def clear(self) -> None:
+        """Forget what was read; the file stays until the next start."""
+        self.about = {}
+        self._measurements = {}
 
     def start(self, about: Mapping[str, Any]) -> None:
         """Write what is known anew, under this heading."""

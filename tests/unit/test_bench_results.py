@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.queue.pool import Turn
 from benchmarks.suite import plots, report
+from benchmarks.suite.main import RESULTS, ROOT
+from benchmarks.suite.scenarios import ALL
+from benchmarks.suite.scenarios.common import Worked
 from benchmarks.suite.scenarios.worker import SCENARIOS
 from benchmarks.suite.scenarios.worker.latency import distribution
 from benchmarks.suite.store import P50, P99, RATE, Key, Measured, Store
@@ -91,3 +95,60 @@ def test_pictures(store: Store, tmp_path: Path) -> None:
     names = {path.name for path in plots.draw(tmp_path, store, SCENARIOS)}
     assert {"worker_drain.png", "worker_drain.svg", "latency_idle.png", "headline.png"} <= names
     assert all((tmp_path / name).stat().st_size > 5_000 for name in names)
+
+
+def test_the_front_page_tells_what_was_measured() -> None:
+    """README.md's "How fast" is what the report makes of the committed results."""
+    told = json.loads((RESULTS / "suite.json").read_text(encoding="utf-8"))
+    page = (ROOT / "README.md").read_text(encoding="utf-8")
+    _, _, rest = page.partition(report.BEGIN)
+    region, end, _ = rest.partition(report.END)
+    assert end
+    assert region.partition("\n")[2].strip() == report.front_page(told).strip(), (
+        "python -m benchmarks --report"
+    )
+
+
+def test_only_the_marked_part_of_a_page_is_written(store: Store, tmp_path: Path) -> None:
+    numbers, _ = report.write(tmp_path, store, SCENARIOS, name="suite", pictures="plots")
+    told = json.loads(numbers.read_text())
+    page = tmp_path / "README.md"
+    page.write_text("# Before\n")
+    assert not report.write_front_page(page, told)
+    page.write_text(f"# Before\n\n{report.BEGIN} -->\nold\n{report.END}\n\n# After\n")
+    for _ in range(2):
+        assert report.write_front_page(page, told)
+        text = page.read_text()
+        assert text.startswith(f"# Before\n\n{report.BEGIN} -->\n\n![")
+        assert text.endswith(f"\n{report.END}\n\n# After\n")
+        assert "| **pysqlbox** | 2,000 |" in text
+        assert "old" not in text
+
+
+def test_where_others_were_better_is_told(tmp_path: Path) -> None:
+    store = Store(tmp_path / "suite.jsonl")
+    store.start({})
+    for name, rate in [("pysqlbox", 1000.0), ("pysqlbox (batches of 500)", 2000.0), ("pg-boss", 1500.0)]:
+        store.add(Key("worker_drain", "1 process", name, 0), Measured({RATE: rate}))
+    for name, median in [("pysqlbox", 2.0), ("pgqueuer", 1.0)]:
+        store.add(Key("latency_idle", "1 process", name, 0), Measured({P50: median}))
+    _, page = report.write(tmp_path, store, SCENARIOS, name="suite", pictures="plots")
+    _, _, told = page.read_text().partition("## Where others were better")
+    rows = [line for line in told.partition("\n## ")[0].splitlines() if "**" in line]
+    assert rows == [
+        "| Latency when idle, a message every 50 ms, 1 process | median, ms | pgqueuer | **1.00** | "
+        "2.00 (pysqlbox) |"
+    ]
+
+
+def test_a_long_step_counts_in_every_part_of_its_time() -> None:
+    turn = Turn(100, 10.0, 14.0, None, 0.0, ((13.0, 60), (13.5, -1), (14.0, 40)))
+    curve = Worked([turn], 0, None, None).curve(1.0)
+    assert curve == [(0.5, 20.0), (1.5, 20.0), (2.5, 20.0), (3.5, 40.0)]
+
+
+def test_everybody_has_looks_of_their_own() -> None:
+    names = {one.name for scenario in ALL for one in scenario.contestants}
+    assert names == set(plots.LOOKS)
+    others = [look for name, look in plots.LOOKS.items() if not name.startswith("pysqlbox")]
+    assert len({look.colour for look in others}) == len(others)

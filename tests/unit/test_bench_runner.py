@@ -11,6 +11,7 @@ import pytest
 from benchmarks.common.databases import Databases
 from benchmarks.common.server import Server
 from benchmarks.suite.contestants.base import Load, steps_of, text_of
+from benchmarks.suite.main import main
 from benchmarks.suite.runner import Contestant, Level, Metric, Plan, Runner, Scenario, UnavailableError
 from benchmarks.suite.server import Lab
 from benchmarks.suite.store import RATE, Key, Measured, Store
@@ -28,6 +29,8 @@ class Runs(Contestant):
     def prepare(self, lab: Lab) -> dict[str, str]:  # noqa: ARG002
         if self._missing:
             raise UnavailableError("no such\n  package")
+        if self.name == "refusing":
+            raise OSError("connection refused")
         return {self.name: "1"}
 
 
@@ -104,11 +107,14 @@ def test_goes_on_where_it_ended(store: Store) -> None:
 
 
 def test_missing_ones_are_told(store: Store) -> None:
-    scenario = Counting(Runs("a"), Runs("b", missing=True))
+    scenario = Counting(Runs("a"), Runs("b", missing=True), Runs("refusing"))
     ran = runner(store, Plan(1), scenario)
     ran.run()
     assert scenario.taken == ["a"]
-    assert ran.about()["missing"] == {"sql: b": "no such package"}
+    assert ran.about()["missing"] == {
+        "sql: b": "no such package",
+        "sql: refusing": "OSError: connection refused",
+    }
     assert ran.about()["versions"] == {"sql: a": {"a": "1"}}
 
 
@@ -142,6 +148,35 @@ def test_what_is_asked_once_comes_last(store: Store) -> None:
     scenario = Late(Runs("a"))
     runner(store, Plan(3), scenario).run()
     assert [taken.key.round for taken in store] == [2]
+
+
+def test_nothing_is_begun_that_would_end_too_late(store: Store) -> None:
+    first, second = Counting(Runs("a")), Late(Runs("a"))
+    second.expected_seconds = lambda lab: 3600.0  # type: ignore[method-assign]  # noqa: ARG005
+    assert not runner(store, Plan(1, minutes=1), first, second).run()
+    assert (first.taken, second.taken) == (["a"], [])
+
+
+def test_what_was_interrupted_is_not_kept(store: Store) -> None:
+    scenario = Counting(Runs("a"), Runs("broken"), Runs("c"))
+    ran = runner(store, Plan(1), scenario)
+    ran.stopping = lambda: "broken" in scenario.taken
+    with pytest.raises(KeyboardInterrupt):
+        ran.run()
+    assert [taken.key.contestant for taken in store] == ["a"]
+    assert ran.measured == {"counting"}
+
+
+def test_a_part_does_not_take_the_place_of_the_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = Store(tmp_path / "suite.jsonl")
+    kept.start({})
+    kept.add(Key("joins", "1 join", "pysqlbox", 0), Measured({RATE: 1.0}))
+    before = kept.path.read_text()
+    assert main(["--only", "joins", "--out", str(tmp_path)]) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert kept.path.read_text() == before
 
 
 def test_measurements_come_back(store: Store) -> None:

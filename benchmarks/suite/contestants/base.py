@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import random
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import psycopg
 
@@ -18,8 +18,22 @@ from benchmarks.suite.server import Cost, Lab
 Ability = Literal["single", "bulk", "drain", "parallel", "delay", "retry", "groups", "joins"]
 """`parallel`: several consumers share one queue; without it there is one at a time."""
 
+SIZES = """
+    SELECT c.oid::regclass::text, pg_total_relation_size(c.oid)
+    FROM pg_class AS c
+    INNER JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE c.relkind IN ('r', 'm') AND n.nspname NOT LIKE 'pg\\_%' AND n.nspname <> 'information_schema'"""
+LIMIT = """
+    DO $$ BEGIN
+        EXECUTE format('ALTER DATABASE %I SET statement_timeout = ''120s''', current_database());
+    END $$"""
+"""No statement goes on for ever, so no measurement does."""
 FILL_STEP = 1000
 """Messages in one statement where a backlog is filled."""
+
+
+ATTEMPT = 8
+"""Where a claim of pysqlbox answers the attempts so far."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +42,7 @@ class Load:
 
     `groups`: they are in so many FIFO groups by turns. `due_seconds`: every second one is delayed until so
     long after the filling began. `batch`: what consumers take at once, for a queue that cuts its batches as
-    messages come in.
+    messages come in. `joins`: they are steps of so many joins, a batch of each by turns.
     """
 
     count: int
@@ -36,6 +50,7 @@ class Load:
     groups: int = 0
     due_seconds: float = 0.0
     batch: int = 500
+    joins: int = 0
 
 
 def text_of(size: int) -> str:
@@ -50,17 +65,23 @@ class SqlContestant(Contestant):
     Contenders are what client processes run: their `session` answers a step of the loop. `family`: those of
     one family fill the same databases. `remaining` is SQL for the number of messages that are not finished,
     or None where that cannot be told. `keeps_in_hand`: a batch is finished by the step after its own.
+    `sends_alike`: it puts messages in as the one of its family's name does, so only that one is asked to.
+    `most`: where its backlogs end, if it takes too long to fill them.
     """
 
     can: ClassVar[frozenset[Ability]]
     family: str
     remaining: str | None = None
     keeps_in_hand: bool = False
+    sends_alike: bool = False
+    most: int | None = None
 
     @contextlib.contextmanager
     def place(self, lab: Lab, load: Load | None = None) -> Iterator[str]:
         """A private database with the schema, and this backlog."""
         with lab.database(self._place_name(load), lambda url: self.build(url, load)) as url:
+            with connect(url) as connection:
+                connection.execute(LIMIT)
             yield url
 
     def load(self, load: Load) -> Load:
@@ -72,11 +93,13 @@ class SqlContestant(Contestant):
         self.create(url)
         if load:
             self.fill(url, load)
+            if load.joins:
+                self.attach(url, load)
 
     def _place_name(self, load: Load | None) -> str:
         if load is None:
             return f"{self.family} empty"
-        what = [load.count, load.payload, load.groups, round(load.due_seconds)]
+        what = [load.count, load.payload, load.groups, round(load.due_seconds), load.joins]
         return f"{self.family} {'_'.join(map(str, what))}"
 
     @contextlib.contextmanager
@@ -93,11 +116,11 @@ class SqlContestant(Contestant):
             row = connection.execute(self.remaining.encode()).fetchone()
         return int(row[0]) if row else 0
 
-    def size(self, url: str) -> int:
-        """Bytes of the whole database."""
+    def sizes(self, url: str) -> dict[str, int]:
+        """Bytes of its tables, each with indexes and all."""
         with psycopg.connect(url, autocommit=True) as connection:
-            row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
-        return int(row[0]) if row else 0
+            rows = connection.execute(SIZES).fetchall()
+        return {str(name): int(size) for name, size in rows}
 
     def maintain(self, url: str) -> None:
         """What its documentation wants to be called now and then."""
@@ -109,6 +132,10 @@ class SqlContestant(Contestant):
     def fill(self, url: str, load: Load) -> None:  # noqa: ARG002 - not all can
         """A backlog."""
         raise UnavailableError(f"{self.name} has no backlog")
+
+    def attach(self, url: str, load: Load) -> None:  # noqa: ARG002 - not all can
+        """Make a backlog's messages steps of joins."""
+        raise UnavailableError(f"{self.name} has no joins")
 
     def single(self, url: str, payload: int) -> Contender:  # noqa: ARG002 - the interface
         """One message a call, each a transaction of its own."""
@@ -144,3 +171,12 @@ def steps_of(load: Load) -> Iterator[tuple[int, int]]:
     size = max(1, min(FILL_STEP, 8_000_000 // load.payload))
     for first in range(0, load.count, size):
         yield first, min(first + size, load.count) - 1
+
+
+def halves(
+    rows: Sequence[tuple[Any, ...]], attempt: int = ATTEMPT, before: int = 0
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+    """Those to finish, and those to give back: every second one, the first time (`before` attempts)."""
+    again = [row for row in rows if row[0] % 2 and row[attempt] == before]
+    good = [row for row in rows if not row[0] % 2 or row[attempt] != before]
+    return good, again

@@ -17,8 +17,7 @@ from benchmarks.queue.contenders import (
     Step,
     id_array,
 )
-from benchmarks.suite.contestants.base import Ability, Load, SqlContestant, connect, steps_of, text_of
-from benchmarks.suite.contestants.pysqlbox import halves
+from benchmarks.suite.contestants.base import Ability, Load, SqlContestant, connect, halves, steps_of, text_of
 from benchmarks.suite.server import Lab
 
 SKIP_LOCKED = Path(__file__).parent / "sql" / "skip_locked.sql"

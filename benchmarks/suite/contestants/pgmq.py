@@ -20,11 +20,11 @@ from benchmarks.suite.contestants.base import (
     Load,
     SqlContestant,
     connect,
+    halves,
     steps_of,
     text_of,
 )
 from benchmarks.suite.contestants.floors import Statement, pause_until
-from benchmarks.suite.contestants.pysqlbox import halves
 from benchmarks.suite.runner import UnavailableError
 from benchmarks.suite.server import Lab
 

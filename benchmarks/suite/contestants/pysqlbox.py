@@ -12,12 +12,12 @@ import pysqlbox
 from benchmarks.queue.boxes import SCHEMA, deploy, fill
 from benchmarks.queue.contenders import LEASE_SECONDS, ClaimAck, Contender, Settle, Step, id_array
 from benchmarks.queue.producers import Enqueue, EnqueueMany
-from benchmarks.suite.contestants.base import Ability, Load, SqlContestant, connect, steps_of, text_of
+from benchmarks.queue.scenarios.joins import attach
+from benchmarks.suite.contestants.base import Ability, Load, SqlContestant, connect, halves, steps_of, text_of
+from benchmarks.suite.contestants.floors import Statement
 from benchmarks.suite.server import Lab
 
 BOX = f"{SCHEMA}.outbox"
-ATTEMPT = 8
-"""Where a claim answers the attempts so far."""
 KEEP_SECONDS = 60
 
 
@@ -79,15 +79,6 @@ class SettleRetry(Contender):
         return step
 
 
-def halves(
-    rows: Sequence[tuple[Any, ...]], attempt: int = ATTEMPT, before: int = 0
-) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Those to finish, and those to give back: every second one, the first time (`before` attempts)."""
-    again = [row for row in rows if row[0] % 2 and row[attempt] == before]
-    good = [row for row in rows if not row[0] % 2 or row[attempt] != before]
-    return good, again
-
-
 def _listed(rows: Sequence[tuple[Any, ...]]) -> str:
     return ",".join([str(row[0]) for row in rows])
 
@@ -128,6 +119,11 @@ class Pysqlbox(SqlContestant):
             fill(connection, BOX, load.count, record, parameters, payload=text_of(load.payload), step=size)
         time.sleep(max(0.0, load.due_seconds + 0.5 - (time.monotonic() - began)) if load.due_seconds else 0)
 
+    def attach(self, url: str, load: Load) -> None:
+        """join_start, join_attach."""
+        with connect(url) as connection:
+            attach(connection, SCHEMA, load.count, load.joins, load.batch)
+
     def single(self, url: str, payload: int) -> Contender:
         """enqueue."""
         return Enqueue(self.name, url, BOX, text_of(payload))
@@ -162,6 +158,7 @@ class PysqlboxSettle(Pysqlbox):
     name = "pysqlbox settle"
     source = "the routines' headers; settle, one call a batch, which is what the worker calls"
     keeps_in_hand = True
+    sends_alike = True
 
     def drain(self, url: str, batch: int) -> Contender:
         """settle."""
@@ -170,3 +167,17 @@ class PysqlboxSettle(Pysqlbox):
     def retry(self, url: str, batch: int) -> Contender:
         """settle."""
         return SettleRetry(self.name, url, BOX, batch)
+
+
+class PysqlboxPayloads(Pysqlbox):
+    """The other call for many messages: those that differ only in their payloads."""
+
+    name = "pysqlbox payloads"
+    source = "the routines' headers; enqueue_payloads, for messages that have all else in common"
+    can: ClassVar[frozenset[Ability]] = frozenset({"bulk"})
+
+    def bulk(self, url: str, payload: int, records: int) -> Contender:
+        """enqueue_payloads."""
+        payloads = "{" + ",".join([text_of(payload)] * records) + "}"
+        enqueue = f"SELECT * FROM {BOX}_enqueue_payloads('orders', %s::text[])"
+        return Statement(self.name, url, enqueue, payloads, records)

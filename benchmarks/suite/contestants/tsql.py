@@ -8,7 +8,8 @@ import os
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ import pysqlbox
 from benchmarks.queue.boxes import SCHEMA
 from benchmarks.queue.contenders import LEASE_SECONDS, Contender, Step
 from benchmarks.suite.contestants.base import Ability, Load, SqlContestant, steps_of, text_of
+from benchmarks.suite.contestants.floors import pause_until
 from benchmarks.suite.runner import UnavailableError
 from benchmarks.suite.server import Cost, Lab
 from pysqlbox.deploy.migrate import migrate
@@ -26,7 +28,6 @@ VARIABLE = "PYSQLBOX_TEST_MSSQL"
 DATABASE = "pysqlbox_bench"
 DROP_SECONDS = 15
 BACKLOG = 10_000
-"""Its backlogs end here: it gets its own for every measurement, as there are no templates to copy."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,15 @@ class PysqlboxTsql(SqlContestant):
 
     name = "pysqlbox T-SQL"
     family = "pysqlbox_T-SQL"
-    source = f"the routines' headers; the server that {VARIABLE} names, with its own settings"
+    source = (
+        f"the routines' headers, called by this package's driver; on the server that {VARIABLE} names, with "
+        "its own settings, so compare it with the others only roughly"
+    )
     keeps = "keeps message and outcome until cleanup"
-    can: ClassVar[frozenset[Ability]] = frozenset({"single", "bulk", "drain", "parallel", "retry", "groups"})
+    can: ClassVar[frozenset[Ability]] = frozenset(
+        {"single", "bulk", "drain", "parallel", "delay", "retry", "groups", "joins"}
+    )
+    most = BACKLOG
 
     def prepare(self, lab: Lab) -> dict[str, str]:  # noqa: ARG002 - not the lab's server
         """A server must be named."""
@@ -134,22 +141,41 @@ class PysqlboxTsql(SqlContestant):
 
     def fill(self, url: str, load: Load) -> None:
         """Through enqueue_many."""
-        payload = text_of(load.payload)
+        payload, began, due = text_of(load.payload), time.monotonic(), ""
         with contextlib.closing(mssql.connect(parse_url(url), autocommit=True)) as connection:
+            if load.due_seconds:
+                now: datetime = mssql.query(connection, "SELECT SYSUTCDATETIME() AS now")[0][0]
+                due = f"{(now + timedelta(seconds=load.due_seconds)).isoformat(timespec='milliseconds')}Z"
             for first, last in steps_of(load):
-                records = [self._record(n, payload, load) for n in range(first, last + 1)]
+                records = [self._record(n, payload, load, due) for n in range(first, last + 1)]
                 mssql.fetch(connection, SCHEMA, "outbox_enqueue_many", {"messages": json.dumps(records)})
+        if load.due_seconds:
+            pause_until(began + load.due_seconds + 0.5)
 
     @staticmethod
-    def _record(number: int, payload: str, load: Load) -> dict[str, str]:
+    def _record(number: int, payload: str, load: Load, due: str) -> dict[str, str]:
         record = {"topic": "orders", "payload": payload}
         if load.groups:
             record["group_id"] = f"customer {number % load.groups}"
+        if due and number % 2:
+            record["due_at"] = due
         return record
 
     def load(self, load: Load) -> Load:
-        """A backlog that fits."""
-        return Load(min(load.count, BACKLOG), load.payload, min(load.groups, BACKLOG // 10), 0.0, load.batch)
+        """A backlog that is filled in time: each measurement gets its own, there is nothing to copy."""
+        return replace(load, count=min(load.count, BACKLOG), groups=min(load.groups, BACKLOG // 10))
+
+    def attach(self, url: str, load: Load) -> None:
+        """join_start, join_attach."""
+        with contextlib.closing(mssql.connect(parse_url(url), autocommit=True)) as connection:
+            start = {"tenant_id": "tenant", "expected_steps": load.count}
+            made = [
+                mssql.call(connection, SCHEMA, "join_start", start)[0]["join_id"] for _ in range(load.joins)
+            ]
+            messages = mssql.query(connection, f"SELECT message_id FROM {SCHEMA}.outbox_message ORDER BY id")
+            for number, (message,) in enumerate(messages):
+                step = {"join_id": made[number // load.batch % load.joins], "message_id": message}
+                mssql.fetch(connection, SCHEMA, "join_attach", step)
 
     def count_remaining(self, url: str) -> int | None:
         """As its statistics say."""

@@ -16,7 +16,7 @@ from benchmarks.suite.contestants.base import Ability, SqlContestant
 from benchmarks.suite.contestants.floors import CopyTable, SkipLocked, StatusTable
 from benchmarks.suite.contestants.pgmq import Pgmq, PgmqArchive
 from benchmarks.suite.contestants.pgq import Pgq
-from benchmarks.suite.contestants.pysqlbox import Pysqlbox, PysqlboxSettle
+from benchmarks.suite.contestants.pysqlbox import Pysqlbox, PysqlboxPayloads, PysqlboxSettle
 from benchmarks.suite.contestants.tsql import PysqlboxTsql
 from benchmarks.suite.runner import Level, Metric, Scenario
 from benchmarks.suite.server import Lab
@@ -35,6 +35,7 @@ CALLS = (
 
 CONTESTANTS: tuple[SqlContestant, ...] = (
     Pysqlbox(),
+    PysqlboxPayloads(),
     PysqlboxSettle(),
     Pgmq(),
     PgmqArchive(),
@@ -82,14 +83,18 @@ class Worked:
         return Measured({**values, **(more or {})}, self.messages, self.seconds, problem=problem)
 
     def curve(self, width: float) -> Curve:
-        """The rate over time, in steps of so many seconds; the last, which is not whole, is left out."""
-        began = min(turn.began for turn in self.turns)
-        counts = [0] * max(int(self.seconds / width), 1)
+        """The rate over time, in parts of so many seconds; the last, which is not whole, is left out.
+
+        What a step moved counts evenly over its time: one that takes longer than a part has no gap before it.
+        """
+        first = min(turn.began for turn in self.turns)
+        counts = [0.0] * max(int(self.seconds / width), 1)
         for turn in self.turns:
+            began = turn.began
             for ended, moved in turn.steps:
-                place = int((ended - began) / width)
-                if moved > 0 and place < len(counts):
-                    counts[place] += moved
+                if moved > 0:
+                    _spread(counts, (began - first) / width, (ended - first) / width, moved)
+                    began = ended
         return [((number + 0.5) * width, count / width) for number, count in enumerate(counts)]
 
     def _calls(self) -> list[float]:
@@ -130,9 +135,18 @@ def work(
                 messages - warmed,
                 connections,
             )
-        return Worked(turns, warmed, cost.server_cpu if cost else None, cost.wal_bytes if cost else None)
-    finally:
         pool.leave(contender)
+    except BaseException:
+        lab.close()  # some clients may be at work still, or gone: the next measurement gets new ones
+        raise
+    return Worked(turns, warmed, cost.server_cpu if cost else None, cost.wal_bytes if cost else None)
+
+
+def _spread(counts: list[float], began: float, ended: float, moved: int) -> None:
+    """Add what was moved between two moments, in parts, to those that these lie in."""
+    for place in range(int(began), min(int(ended), len(counts) - 1) + 1):
+        share = min(ended, place + 1) - max(began, place)
+        counts[place] += moved * (share / (ended - began) if ended > began else 1.0)
 
 
 def check(contestant: SqlContestant, url: str, filled: int, done: Worked, in_hand: int) -> str | None:

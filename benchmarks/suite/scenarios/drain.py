@@ -37,7 +37,10 @@ class DrainRoutine(SqlScenario):
 
     def describe(self, lab: Lab) -> str:
         """How."""
-        return f"{_backlog(lab)} messages of 200 bytes, for {_seconds(lab):g} s or until all are taken"
+        return (
+            f"{_backlog(lab):,} messages of 200 bytes, for {_seconds(lab):g} s or until all are taken"
+            f"{less(self)}"
+        )
 
     def takes_part(self, contestant: SqlContestant, variant: str) -> bool:
         """Some have one consumer."""
@@ -56,14 +59,17 @@ class Backlog(SqlScenario):
     title: ClassVar[str] = "Drain a backlog of a million, one connection"
     metrics: ClassVar[tuple[Metric, ...]] = (RATE, *CALLS, *COSTS)
     variants: ClassVar[tuple[str, ...]] = (f"1 connection, batches of {BATCH}",)
-    max_rounds: ClassVar[int | None] = 1
     needs: ClassVar[frozenset[Ability]] = frozenset({"drain"})
+
+    def expected_seconds(self, lab: Lab) -> float:
+        """In the first round it is filled."""
+        return lab.seconds(20, 5)
 
     def describe(self, lab: Lab) -> str:
         """How."""
         return (
-            f"{lab.size(1_000_000, 100_000)} messages of 200 bytes, the first {lab.seconds(3, 1):g} s of "
-            "draining them; compare with drain_routine"
+            f"{lab.size(1_000_000, 100_000):,} messages of 200 bytes, the first {lab.seconds(3, 1):g} s of "
+            f"draining them; compare with drain_routine{less(self)}"
         )
 
     def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002 - the interface
@@ -85,9 +91,9 @@ class HalfDelayed(SqlScenario):
         """How."""
         count = lab.size(20_000, 4000)
         return (
-            f"{count} messages by 2 connections in batches of {BATCH}, until the last is finished; either "
+            f"{count:,} messages by 2 connections in batches of {BATCH}, until the last is finished; either "
             "every second one was enqueued for later, and that has come, or every second one is given back "
-            "once, for another try at once"
+            f"once, for another try at once{less(self)}"
         )
 
     def takes_part(self, contestant: SqlContestant, variant: str) -> bool:
@@ -96,8 +102,10 @@ class HalfDelayed(SqlScenario):
 
     def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:
         """Until the last is finished."""
-        count, retried = lab.size(20_000, 4000), variant != "half delayed"
-        load = contestant.load(Load(count, due_seconds=0 if retried else lab.seconds(8, 3)))
+        retried = variant != "half delayed"
+        load = contestant.load(
+            Load(lab.size(20_000, 4000), due_seconds=0 if retried else lab.seconds(8, 3), batch=BATCH)
+        )
         count = load.count
         with contestant.place(lab, load) as url:
             contender = (contestant.retry if retried else contestant.drain)(url, BATCH)
@@ -124,8 +132,9 @@ def drain(
     load: Load,
     connections: int,
     seconds: float,
+    warm_up_seconds: float | None = None,
 ) -> Measured:
-    """Drain a backlog; what the clients took must be what the tables miss."""
+    """Drain a backlog, after a short warm-up; what the clients took must be what the tables miss."""
     load = contestant.load(load)
     with contestant.place(lab, load) as url:
         contender = (
@@ -133,14 +142,27 @@ def drain(
             if load.groups
             else contestant.drain(url, load.batch)
         )
-        done = work(lab, contestant, contender, connections=connections, seconds=seconds)
+        done = work(
+            lab,
+            contestant,
+            contender,
+            connections=connections,
+            seconds=seconds,
+            warm_up_seconds=seconds / 20 if warm_up_seconds is None else warm_up_seconds,
+        )
         problem = check(contestant, url, load.count, done, connections * load.batch)
         return done.measured(problem=problem)
 
 
 def _backlog(lab: Lab) -> int:
-    return lab.size(100_000, 20_000)
+    return lab.size(200_000, 20_000)
 
 
 def _seconds(lab: Lab) -> float:
-    return lab.seconds(1, 0.5)
+    return lab.seconds(2, 0.5)
+
+
+def less(scenario: SqlScenario) -> str:
+    """Who has a smaller backlog, in words."""
+    told = [f"{one.name}: at most {one.most:,}" for one in scenario.contestants if one.most]
+    return f" ({', '.join(told)})" if told else ""

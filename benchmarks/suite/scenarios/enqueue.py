@@ -30,7 +30,7 @@ class EnqueueSingle(SqlScenario):
 
     def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002 - the interface
         """Those that differ in consuming only are one here."""
-        return contestant.name == contestant.family.replace("_", " ") or contestant.floor
+        return not contestant.sends_alike
 
     def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:
         """Until the time is over."""
@@ -62,7 +62,7 @@ class EnqueueBulk(SqlScenario):
 
     def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002 - the interface
         """Those that differ in consuming only are one here."""
-        return contestant.name == contestant.family.replace("_", " ") or contestant.floor
+        return not contestant.sends_alike
 
     def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:
         """Until the time is over."""
@@ -80,4 +80,4 @@ class EnqueueBulk(SqlScenario):
 
 
 def _seconds(lab: Lab) -> float:
-    return lab.seconds(1.5, 0.5)
+    return lab.seconds(2, 0.5)

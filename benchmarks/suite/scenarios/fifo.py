@@ -7,7 +7,7 @@ from typing import ClassVar
 from benchmarks.suite.contestants.base import Ability, Load, SqlContestant
 from benchmarks.suite.runner import Metric
 from benchmarks.suite.scenarios.common import CALLS, COSTS, RATE, SqlScenario
-from benchmarks.suite.scenarios.drain import drain
+from benchmarks.suite.scenarios.drain import drain, less
 from benchmarks.suite.server import Lab
 from benchmarks.suite.store import Measured
 
@@ -26,7 +26,8 @@ class FifoMany(SqlScenario):
     def describe(self, lab: Lab) -> str:
         """How."""
         return (
-            f"{_groups(lab)} groups by turns, by 2 connections in batches of {BATCH}, for {_seconds(lab):g} s"
+            f"{_groups(lab):,} groups by turns, by 2 connections in batches of {BATCH}, for "
+            f"{_seconds(lab):g} s{less(self)}"
         )
 
     def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002 - the interface
@@ -47,7 +48,8 @@ class FifoHot(SqlScenario):
     def describe(self, lab: Lab) -> str:
         """How."""
         return (
-            f"{10 * _groups(lab)} messages, by one connection in batches of {BATCH}, for {_seconds(lab):g} s"
+            f"{10 * _groups(lab):,} messages, by one connection in batches of {BATCH}, for "
+            f"{_seconds(lab):g} s{less(self)}"
         )
 
     def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002 - the interface

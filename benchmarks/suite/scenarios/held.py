@@ -31,7 +31,6 @@ class HeldSnapshot(SqlScenario):
         *COSTS,
     )
     variants: ClassVar[tuple[str, ...]] = ("1 connection",)
-    max_rounds: ClassVar[int | None] = 1
     needs: ClassVar[frozenset[Ability]] = frozenset({"bulk", "drain"})
 
     def describe(self, lab: Lab) -> str:
@@ -40,6 +39,10 @@ class HeldSnapshot(SqlScenario):
             f"{_seconds(lab):g} s of {RECORDS} messages put in by one call, taken out in batches of "
             f"{BATCH} from a backlog of 20000, while a read-only transaction keeps its snapshot"
         )
+
+    def expected_seconds(self, lab: Lab) -> float:
+        """The time that it is followed, and a moment."""
+        return _seconds(lab) + 5
 
     def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002 - the interface
         """The snapshot is held by a connection to PostgreSQL."""

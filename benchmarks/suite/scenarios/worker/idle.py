@@ -28,7 +28,6 @@ class IdleCost(Scenario[Queue]):
     )
     variants = ("1 process",)
     contestants = LatencyIdle.contestants
-    max_rounds = 1
 
     def measure(self, lab: Lab, contestant: Queue, variant: str) -> Measured:  # noqa: ARG002 - there is one
         """A while."""

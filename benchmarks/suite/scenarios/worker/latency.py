@@ -87,7 +87,6 @@ class LatencySparse(LatencyIdle):
 
     name = "latency_sparse"
     title = "Latency when idle, a message every second"
-    max_rounds = 1
 
     def pace(self, lab: Lab) -> tuple[int, float]:
         """A few."""
