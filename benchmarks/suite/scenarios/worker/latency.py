@@ -79,7 +79,7 @@ class LatencyIdle(Scenario[Queue]):
 
     def pace(self, lab: Lab) -> tuple[int, float]:
         """How many messages, and how many milliseconds apart."""
-        return lab.size(120, 40), 50
+        return lab.size(400, 40), 50
 
 
 class LatencySparse(LatencyIdle):
