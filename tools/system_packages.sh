@@ -19,6 +19,7 @@ icu_offered() { apt-cache pkgnames libicu 2>/dev/null | grep -E '^libicu[0-9]+$'
 missing() {
   has unixodbc || echo unixodbc
   has tdsodbc || echo tdsodbc
+  has pgbouncer || echo pgbouncer
   icu_here || icu_offered
   version=$(postgres_here)
   if [ -z "$version" ]; then
@@ -31,6 +32,7 @@ missing() {
 
 skipped() {
   has tdsodbc && has unixodbc || echo "  unixodbc, tdsodbc: tests on a T-SQL engine, unless Microsoft's ODBC driver is there"
+  has pgbouncer || echo "  pgbouncer: tests behind a pooler"
   icu_here || echo "  libicu: the T-SQL compile gate"
   version=$(postgres_here)
   if [ -z "$version" ]; then
