@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
 from pysqlbox.deploy.names import Dialect
 from pysqlbox.errors import InvalidArgument
@@ -12,6 +12,7 @@ from pysqlbox.errors import InvalidArgument
 _POSTGRES = {"postgresql", "postgres", "postgresql+psycopg"}
 _MSSQL = {"mssql", "mssql+pyodbc"}
 _ODBC_KEYS = {"driver", "dsn", "server"}
+_DATABASE_KEYS = {"database", "initial catalog"}
 _SECRET_KEYS = {"pwd", "password", "accesstoken"}
 _FORMS = "postgresql://user:password@host:port/db, mssql://user:password@host:port/db or an ODBC string"
 
@@ -55,14 +56,27 @@ def parse_url(url: str) -> Target:
     raise InvalidArgument(f"url: unknown scheme {scheme!r}, must be {_FORMS}")
 
 
+def with_database(url: str, name: str) -> str:
+    """The same URL or ODBC string, naming another database."""
+    if not _looks_like_odbc(url):
+        return _geturl(urlsplit(url)._replace(path=f"/{quote(name, safe='')}"))
+    entries = {key: value for key, value in read_odbc(url).items() if key.lower() not in _DATABASE_KEYS}
+    return odbc_string(entries | {"DATABASE": name})
+
+
 def _parse_postgres(parts: SplitResult) -> Target:
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    dsn = parts._replace(scheme="postgresql").geturl()
-    if not parts.netloc:  # geturl() drops the slashes of an empty host
-        dsn = "postgresql://" + dsn.removeprefix("postgresql:").removeprefix("//")
+    dsn = _geturl(parts._replace(scheme="postgresql"))
     secrets = _secrets(parts.password, query.get("password"))
     host = _host(parts) or query.get("host", "")
     return Target("postgres", dsn, f"postgresql://{host}{parts.path}", secrets=secrets)
+
+
+def _geturl(parts: SplitResult) -> str:
+    """The URL again; ``geturl()`` drops the slashes of an empty host."""
+    whole = parts.geturl()
+    scheme = f"{parts.scheme}:"
+    return whole if parts.netloc else f"{scheme}//{whole.removeprefix(scheme).removeprefix('//')}"
 
 
 def _parse_mssql(parts: SplitResult, port: int | None) -> Target:

@@ -15,9 +15,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from urllib.parse import quote, urlsplit, urlunsplit
 
 from pysqlbox.deploy.names import Dialect
+from pysqlbox.drivers.url import with_database
 from tests.support import containers, local_postgres
 from tests.support.database import execute_once, server_version
 
@@ -152,15 +152,3 @@ def _drop_stale_databases(engine: Engine) -> None:
             and datetime.now(UTC) - datetime.strptime(match[1], "%Y%m%d%H%M").replace(tzinfo=UTC) > _STALE
         ):
             engine.drop_database(match[0])
-
-
-def with_database(url: str, name: str) -> str:
-    """The same URL or ODBC string, naming another database."""
-    if "://" in url:
-        return urlunsplit(urlsplit(url)._replace(path=f"/{quote(name)}"))
-    kept = [
-        part
-        for part in url.split(";")
-        if part and not re.match(r"\s*(database|initial catalog)\s*=", part, re.IGNORECASE)
-    ]
-    return ";".join([*kept, f"DATABASE={name}"])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pysqlbox.drivers.url import odbc_string, parse_url, read_odbc
+from pysqlbox.drivers.url import odbc_string, parse_url, read_odbc, with_database
 from pysqlbox.errors import InvalidArgument
 
 
@@ -97,3 +97,18 @@ def test_redaction() -> None:
 def test_odbc_strings_read_back(entries: dict[str, str]) -> None:
     """Whatever a value holds, it comes back."""
     assert read_odbc(odbc_string(entries)) == entries
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://u:p@h:5433/old?sslmode=require", "postgresql://u:p@h:5433/new%2Fone?sslmode=require"),
+        ("postgresql:///old?host=/tmp/x", "postgresql:///new%2Fone?host=/tmp/x"),
+        ("mssql://u:p@h/old?driver=FreeTDS", "mssql://u:p@h/new%2Fone?driver=FreeTDS"),
+        ("mssql://u:p@h", "mssql://u:p@h/new%2Fone"),
+        ("DRIVER={O D};SERVER=h;database={ol;d};UID=u", "DRIVER={O D};SERVER=h;UID=u;DATABASE=new/one"),
+        ("SERVER=h;Initial Catalog=old", "SERVER=h;DATABASE=new/one"),
+    ],
+)
+def test_another_database_of_the_same_server(url: str, expected: str) -> None:
+    assert with_database(url, "new/one") == expected

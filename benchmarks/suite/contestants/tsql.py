@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
-from urllib.parse import urlsplit
 
 import pysqlbox
 from benchmarks.queue.boxes import SCHEMA
@@ -22,7 +21,7 @@ from benchmarks.suite.runner import UnavailableError
 from benchmarks.suite.server import Cost, Lab
 from pysqlbox.deploy.migrate import migrate
 from pysqlbox.drivers import mssql
-from pysqlbox.drivers.url import parse_url
+from pysqlbox.drivers.url import parse_url, with_database
 
 VARIABLE = "PYSQLBOX_TEST_MSSQL"
 DATABASE = "pysqlbox_bench"
@@ -124,7 +123,7 @@ class PysqlboxTsql(SqlContestant):
             self._drop(connection)
             mssql.run_batch(connection, f"CREATE DATABASE {DATABASE}")
             try:
-                url = urlsplit(os.environ[VARIABLE])._replace(path=f"/{DATABASE}").geturl()
+                url = with_database(os.environ[VARIABLE], DATABASE)
                 self.build(url, load)
                 yield url
             finally:
