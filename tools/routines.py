@@ -206,11 +206,10 @@ def _header(block: list[str], parameters: set[str]) -> Header:
     name = ""
     for line in block[1:]:
         found = _FIELD.match(line)
-        if found and found["name"] in FIELDS:
-            current, name = fields, found["name"]
-            current[name] = found["value"] or ""
-        elif found and found["name"] in parameters:
-            current, name = rules, found["name"]
+        if found and (found["name"] in FIELDS or found["name"] in parameters):
+            current, name = fields if found["name"] in FIELDS else rules, found["name"]
+            if name in current:
+                raise HeaderError(f"{block[0]!r}: {name} is told twice")
             current[name] = found["value"] or ""
         elif current is not None:
             current[name] = f"{current[name]} {line}".strip()

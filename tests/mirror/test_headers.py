@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pysqlbox.deploy.names import DIALECTS, merge_boxes
+from pysqlbox.deploy.render import render_units
 from tests.mirror.pairs import by_title
 from tests.support.boxes import BOXES, SCHEMA
 from tests.support.database import Database
-from tools.routines import FIELDS, Routine, routines
+from tools.routines import FIELDS, HeaderError, Routine, read, routines
 
 LOCK_ORDER = ("join", "group", "lease", "message")
 ROLES = {"producer", "worker", "operator", "internal"}
@@ -47,6 +50,14 @@ def test_header_uses_the_known_words(routine: Routine) -> None:
 def test_header_says_nothing_twice(routine: Routine) -> None:
     lines = [routine.header.purpose, *routine.header.text]
     assert len(lines) == len(set(lines))
+
+
+def test_a_header_that_tells_a_parameter_twice_is_refused() -> None:
+    unit = next(unit for unit in render_units("mssql", schema=SCHEMA) if unit.object_name == "outbox_reap")
+    read("mssql", unit)
+    twice = unit.text.replace("-- returns:", "-- batch_size: any\n-- returns:")
+    with pytest.raises(HeaderError, match="batch_size is told twice"):
+        read("mssql", replace(unit, text=twice))
 
 
 @each_routine

@@ -4,8 +4,7 @@
 -- join.wait message becomes ready at the tail, and where the log has grown it is folded.
 -- A join's own counters and its log can only be added up under its lock. Nobody waits: one that is locked is looked
 -- at again a little later, and so is one with rows in the log that are not committed yet, or are just being so.
--- joins: a JSON array of objects with join_id
--- joins: without repeats
+-- joins: without repeats, a JSON array of objects with join_id
 -- returns: none
 -- errors: none
 -- locks: join

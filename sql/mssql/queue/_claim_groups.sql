@@ -7,8 +7,6 @@
 -- owner_token: a mark of the caller's own, under which the leases are inserted; it finds them by that, and then
 -- makes them the owner's
 -- until_at: the end of the leases
--- groups: whose tickets the caller has taken
--- allowed: the topics the caller may hand out; null for all
 -- returns: group_id, id, topic; as leases
 -- errors: none
 -- locks: group, message

@@ -3,8 +3,6 @@
 -- Removes the older waiting messages of these messages' collapse keys, and enters these as the newest. What is
 -- claimed or settled stays, and so does what another transaction is just claiming or collapsing: nobody waits.
 -- newest: the message of each key that stays, a JSON array
--- keys: without repeats, in any order
--- newest: the message of each key that stays
 -- returns: text[]; here the number of messages removed
 -- errors: none
 -- locks: group, message

@@ -1,8 +1,6 @@
--- Moves the low marks up, so that scans start behind the dead rows. A mark may pass a ticket only once no open
 -- Folds the tally of done messages into one row a topic, one caller at a time; the others go on without. Needs no
 -- low marks: SQL Server's scans pass the ghost records of deleted rows, which no reader keeps alive.
 -- rescan: all of it, not only a few thousand rows
--- rescan: look from the very start
 -- returns: none
 -- errors: none
 -- locks: none
