@@ -17,6 +17,7 @@ import pytest
 import pysqlbox
 from pysqlbox import AccessDenied, Box, DatabaseUnavailable, InvalidArgument, Retries, SchemaMismatch
 from pysqlbox.drivers import Values
+from pysqlbox.drivers.url import odbc_string, parse_url, read_odbc
 from tests.support.database import Database
 
 OWNER = UUID("11111111-1111-4111-8111-111111111111")
@@ -279,10 +280,9 @@ def test_a_server_that_is_gone(db: Database, dead_port: int) -> None:
 
 @pytest.mark.dialect("mssql")
 def test_a_wrong_password_is_not_tried_again(db: Database) -> None:
-    from urllib.parse import urlsplit
-
-    parts = urlsplit(db.url)
-    url = db.url.replace(f":{parts.password}@", ":wr0ngSecret@", 1)
+    target = parse_url(db.url)
+    driver = {"DRIVER": target.driver} if target.driver else {}
+    url = odbc_string(driver | read_odbc(target.dsn) | {"PWD": "wr0ngSecret"})
     with pysqlbox.connect(url, schema=db.schema, retries=QUICK) as box:
         with pytest.raises(AccessDenied) as caught:
             box.outbox.stats()
