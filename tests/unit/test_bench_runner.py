@@ -152,6 +152,7 @@ def test_what_is_asked_once_comes_last(store: Store) -> None:
 
 def test_nothing_is_begun_that_would_end_too_late(store: Store) -> None:
     first, second = Counting(Runs("a")), Late(Runs("a"))
+    # The method of this one instance is replaced, by one that has no use for the lab.
     second.expected_seconds = lambda lab: 3600.0  # type: ignore[method-assign]  # noqa: ARG005
     assert not runner(store, Plan(1, minutes=1), first, second).run()
     assert (first.taken, second.taken) == (["a"], [])

@@ -112,8 +112,8 @@ BEGIN
     END IF;
 
     -- Now and then somebody moves the low marks up, before anything is written, and very seldom looks whether they are
-    -- right at all, for that walks over all dead rows, a second of them under a snapshot held for minutes; more often
-    -- where nothing is found.
+    -- right at all, for that walks over all dead rows, of which a held snapshot leaves many; more often where nothing is
+    -- found.
     IF random() < 0.03 THEN
         PERFORM {{ box._tick }}(random() < 0.0005);
     END IF;
