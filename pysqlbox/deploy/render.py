@@ -1,7 +1,9 @@
 """Templates to SQL: one file, or every unit of a deployment in its order.
 
 A template is ``sql/<dialect>/<folder>/<name>.sql``. Its folder decides whether it is rendered once per
-schema or once per box; its name decides the name of the routine it creates.
+schema or once per box; its name decides the name of the routine it creates. Passages that several templates
+share are macros in ``sql/<dialect>/macros/<name>.sql``:
+``{% import "macros/<name>.sql" as <name> with context %}``.
 """
 
 from __future__ import annotations
@@ -165,6 +167,8 @@ class Renderer:
     @cached_property
     def _environment(self) -> jinja2.Environment:
         environment = jinja2.Environment(
+            # Only macros/ is imported; a root that holds a few templates of its own takes the package's.
+            loader=jinja2.FileSystemLoader([self.root, sql_root() / self.dialect]),
             undefined=jinja2.StrictUndefined,
             autoescape=False,  # SQL, not HTML: names go through ident and literal
             keep_trailing_newline=True,

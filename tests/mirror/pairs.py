@@ -13,9 +13,10 @@ Pair = tuple[Routine, Routine]
 
 
 def files(dialect: Dialect) -> set[str]:
-    """The templates of a dialect, relative to its folder."""
+    """The templates of a dialect, relative to its folder; each dialect has macros of its own."""
     root = sql_root() / dialect
-    return {path.relative_to(root).as_posix() for path in root.rglob("*.sql")}
+    found = {path.relative_to(root).as_posix() for path in root.rglob("*.sql")}
+    return {path for path in found if not path.startswith("macros/")}
 
 
 @cache
