@@ -61,7 +61,7 @@ BEGIN
     INTO found, found_below
     FROM {{ box.lease }} AS l
     WHERE l.ctid >= from_row AND l.ctid < to_row;
-    {{ lower(box._looked, "found") }};
+    {{ lower(box._low_lease, "found") }};
     {{ lower(box._low_grouped, "found_below") }};
 
     {{ pages_of(box.group_member) }};

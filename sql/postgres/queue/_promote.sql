@@ -71,8 +71,8 @@ BEGIN
         PERFORM {{ box._regroup }}({{ box._surplus }}(groups));
     END IF;
     -- Probes, and tickets of a group that has another, take room from messages; where there are many, they go at once.
-    IF spare * 2 > room AND room < 10000 THEN
-        PERFORM {{ box._promote }}(10000);
+    IF spare * 2 > room AND room < 5000 THEN
+        PERFORM {{ box._promote }}(5000);
     END IF;
 END;
 $$;

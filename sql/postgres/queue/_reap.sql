@@ -16,7 +16,7 @@ AS $$
     -- role: internal
 DECLARE
     now_at timestamptz := {{ db._now }}();
-    looked CONSTANT timestamptz := {{ queue.time_mark(box._looked) }};
+    looked CONSTANT timestamptz := {{ queue.time_mark(box._low_lease) }};
     from_at CONSTANT timestamptz := coalesce({{ queue.look_from("looked") }}, looked - interval '2 seconds');
     limit_attempts integer;
     candidates bigint[];

@@ -97,18 +97,16 @@ BEGIN
         allowed := ARRAY(SELECT DISTINCT u.topic FROM unnest(topics) AS u (topic));
     END IF;
 
-    -- Now and then somebody moves the low marks up, and more seldom looks whether they are right.
-    IF random() < 0.03 THEN
+    -- Now and then somebody moves the low marks up and looks whether they are right; at once if the clock was set back.
+    looked := {{ queue.time_mark(box._low_lease) }};
+    IF random() < 0.03 OR looked > now_at THEN
         PERFORM {{ box._tick }}();
-        IF random() < 0.3 THEN
-            PERFORM {{ box._patrol }}(32);
-        END IF;
+        PERFORM {{ box._patrol }}(32);
     END IF;
 
     -- Look: the marks are read before the snapshot of the query.
     low := {{ queue.mark(box._low_ticket) }};
     from_due := {{ queue.time_mark(box._low_due) }};
-    looked := {{ queue.time_mark(box._looked) }};
     from_lease := {{ queue.look_from("looked") }};
     SELECT
         EXISTS (SELECT FROM {{ box.scheduled }} AS s WHERE s.due_at >= from_due AND s.due_at <= now_at),
@@ -133,7 +131,7 @@ BEGIN
     -- Care: what it brings back is there for this claim too.
     IF from_lease IS NOT NULL THEN
         IF any_expired IS NOT TRUE OR {{ box._reap }}(100) < 100 THEN
-            PERFORM setval({{ box._looked | literal }}, (extract(epoch FROM now_at) * 1000000)::bigint);
+            PERFORM setval({{ box._low_lease | literal }}, (extract(epoch FROM now_at) * 1000000)::bigint);
         END IF;
     END IF;
     IF any_due THEN

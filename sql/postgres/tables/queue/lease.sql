@@ -13,5 +13,5 @@ CREATE INDEX {{ key.ix_lease_expiry }} ON {{ box.lease }} (locked_until);
 CREATE INDEX {{ key.ix_lease_group }} ON {{ box.lease }} (group_id, id) WHERE group_id IS NOT NULL;
 CREATE INDEX {{ key.ix_lease_grouped }} ON {{ box.lease }} (id) WHERE group_id IS NOT NULL;
 
--- When somebody last looked for leases that have run out (microseconds since 1970): the next look begins shortly before.
-CREATE SEQUENCE {{ box._looked }} AS bigint MINVALUE 0 START 0;
+-- When somebody last looked for leases that have run out (microseconds since 1970); the next look begins two seconds before.
+CREATE SEQUENCE {{ box._low_lease }} AS bigint MINVALUE 0 START 0;
