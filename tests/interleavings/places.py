@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.contract.support import Caller
 from tests.support.database import Database
 
-TICKET_MARKS = ("low_ticket", "low_above", "low_below", "low_open", "low_grouped", "low_tally")
+TICKET_MARKS = ("low_ticket", "low_above", "low_below", "low_open", "low_sure", "low_grouped", "low_tally")
 """The low marks that are numbers of the box's one sequence."""
 TIME_MARKS = ("low_due", "low_done", "low_lease")
 """The low marks that are times, in microseconds since 1970."""

@@ -55,6 +55,11 @@ def _everywhere(db: Database, box: Box) -> list[int]:
     return sorted([*made, leased])
 
 
+def below(box: Box) -> int:
+    """The message that claims of one rightly never reach while the log has something for them."""
+    return places.number(box.db, f"SELECT id AS n FROM {{schema}}.{box.name}_message WHERE priority = -3")
+
+
 @pytest.mark.parametrize("name", ["outbox", "inbox"])
 @pytest.mark.parametrize("marks", [_restored, _wild], ids=["restored", "wild"])
 def test_figures_do_not_read_through_marks(
@@ -84,7 +89,7 @@ def test_a_busy_box_finds_what_a_restored_dump_hides(db: Database, name: str) ->
     hidden = _everywhere(db, box)
     _restored(db, name)
     box.fill(3, topic="busy")
-    works(box, SOON, lambda: all(box.status(message) == "Done" for message in hidden))
+    works(box, SOON, lambda: all(box.status(message) == "Done" for message in hidden if message != below(box)))
     check(db, name)
 
 
@@ -124,7 +129,7 @@ def test_a_box_whose_marks_are_beyond_everything_comes_back(db: Database) -> Non
     _steady(db)
     hidden = _everywhere(db, box)
     _wild(db, "outbox")
-    works(box, SOON, lambda: all(box.status(message) == "Done" for message in hidden))
+    works(box, SOON, lambda: all(box.status(message) == "Done" for message in hidden if message != below(box)))
     db.call("outbox_reap", batch_size=100)
     check(db, "outbox")
 

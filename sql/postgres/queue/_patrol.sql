@@ -44,8 +44,10 @@ BEGIN
     INTO found, found_above, found_below
     FROM {{ box.ready }} AS r
     WHERE r.ctid >= from_row AND r.ctid < to_row;
-    IF found < {{ queue.mark(box._low_ticket) }} THEN
-        PERFORM setval({{ box._low_ticket | literal }}, found), setval({{ box._low_open | literal }}, 0);
+    IF found < {{ queue.mark(box._low_sure) }} THEN
+        PERFORM
+            setval({{ box._low_sure | literal }}, found), setval({{ box._low_ticket | literal }}, found),
+            setval({{ box._low_open | literal }}, 0);
     END IF;
     {{ lower(box._low_above, "found_above") }};
     {{ lower(box._low_below, "found_below") }};

@@ -1,5 +1,5 @@
 {% import "macros/queue.sql" as queue with context %}
-CREATE OR REPLACE FUNCTION {{ box._tick }}()
+CREATE OR REPLACE FUNCTION {{ box._tick }}(rescan boolean DEFAULT false)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -18,7 +18,12 @@ AS $$
     -- has deleted from a table leaves that table's mark alone: a rollback would bring its rows back.
     -- One caller at a time, the others go on without; the lock is taken in a subtransaction and rolled back with it, so
     -- that a claim whose transaction stays open keeps nobody from ticking. setval is not rolled back.
+    -- Somebody who has brought a number and stays open would hold all of this up. After a second of that the mark of the
+    -- log, which everybody reads, goes on without them, and from then on each tick looks through a slice of what the mark
+    -- has left behind unproven: what has been committed there late goes to the tail. When a whole round found nobody open
+    -- at its beginning, nothing is left behind.
     -- A mark that is too low only costs time. One that is too high (a dump restored, a clock set back) is found by a patrol.
+    -- rescan: look through a large slice of what was left behind
     -- returns: none
     -- errors: none
     -- locks: none
@@ -34,12 +39,22 @@ DECLARE
     noted_xid bigint;
     noted_comebacks bigint;
     oldest bigint;
+    -- Whether all who had brought a number up to the noted one are over; and whether they are but for those that the
+    -- mark of the log need not wait for, with an xid before that of the latecomers.
     is_over boolean := false;
+    is_passable boolean := false;
+    late_xid bigint;
+    low_sure bigint;
+    late_at bigint;
+    late_to bigint;
+    round_end bigint;
+    next_late bigint;
     -- The tables that this transaction has written.
     own oid[] := '{}';
     paused text[];
     paused_bits bigint;
     low bigint;
+    next_low bigint;
     low_at timestamptz;
 BEGIN
     -- Under an older snapshot what is visible would be out of date.
@@ -68,6 +83,8 @@ BEGIN
         -- A note from another server, or from before the clock was set back, is none.
         IF noted_xid > 0 AND noted_xid <= next_xid AND noted_ticket <= next_ticket AND noted_time <= next_time THEN
             is_over := oldest >= noted_xid;
+            is_passable := is_over;
+            late_xid := {{ queue.mark(box._late_xid) }};
             IF NOT is_over OR has_written THEN
                 WITH held AS MATERIALIZED (
                     SELECT k.virtualtransaction, k.locktype, k.database, k.relation, k.mode, k.transactionid, k.pid
@@ -75,18 +92,20 @@ BEGIN
                     WHERE k.granted AND k.locktype IN ('relation', 'transactionid')
                 )
                 SELECT
-                    -- Among the xids of one transaction the first is the lowest.
-                    is_over OR coalesce(
-                        min(oldest + ((x.transactionid::text::bigint - oldest) & 4294967295)) >= noted_xid, true),
+                    is_over OR count(*) FILTER (WHERE t.xid < noted_xid) = 0,
+                    is_over OR count(*) FILTER (WHERE t.xid < noted_xid AND t.xid >= late_xid) = 0,
                     ARRAY(
                         SELECT o.relation
                         FROM held AS o
                         WHERE o.pid = pg_backend_pid() AND o.locktype = 'relation' AND o.mode = 'RowExclusiveLock'
                             AND o.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
                     )
-                INTO is_over, own
+                INTO is_over, is_passable, own
                 FROM held AS h
                 INNER JOIN held AS x ON x.virtualtransaction = h.virtualtransaction
+                CROSS JOIN LATERAL (
+                    SELECT oldest + ((x.transactionid::text::bigint - oldest) & 4294967295) AS xid
+                ) AS t
                 WHERE h.locktype = 'relation'
                     AND h.relation = {{ box._ids | literal }}::regclass
                     AND h.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
@@ -101,35 +120,47 @@ BEGIN
             END IF;
         END IF;
 
-        IF is_over THEN
-            PERFORM setval({{ box._settled | literal }}, noted_ticket);
-            IF {{ box.ready | literal }}::regclass <> ALL (own) THEN
-                low := {{ queue.mark(box._low_ticket) }};
-                SELECT coalesce(min(f.ticket), noted_ticket + 1) INTO low
+        low := {{ queue.mark(box._low_ticket) }};
+        low_sure := {{ queue.mark(box._low_sure) }};
+        IF noted_xid > 0 AND NOT is_passable AND noted_time < next_time - 1000000 AND next_ticket > low + 5000 THEN
+            PERFORM setval({{ box._late_xid | literal }}, noted_xid);
+            is_passable := true;
+        END IF;
+        IF is_passable AND {{ box.ready | literal }}::regclass <> ALL (own) THEN
+            SELECT coalesce(min(f.ticket), noted_ticket + 1) INTO next_low
+            FROM (
+                SELECT r.ticket
+                FROM {{ box.ready }} AS r
+                WHERE r.lane = 0 AND r.ticket >= low AND r.ticket <= noted_ticket
+                ORDER BY r.lane, r.ticket
+                LIMIT 1
+            ) AS f;
+            IF is_over AND low_sure >= low THEN
+                low_sure := next_low;
+                PERFORM setval({{ box._low_sure | literal }}, low_sure);
+            END IF;
+            low := next_low;
+            PERFORM setval({{ box._low_ticket | literal }}, low);
+
+            paused := ARRAY(SELECT p.topic FROM {{ box.paused }} AS p ORDER BY p.topic);
+            IF paused <> '{}' THEN
+                paused_bits := {{ queue.paused_bits("paused") }};
+                next_low := greatest(low, {{ queue.low_open("paused_bits") }});
+                SELECT coalesce(min(f.ticket), noted_ticket + 1) INTO next_low
                 FROM (
                     SELECT r.ticket
                     FROM {{ box.ready }} AS r
-                    WHERE r.lane = 0 AND r.ticket >= low AND r.ticket <= noted_ticket
+                    WHERE r.lane = 0 AND r.ticket >= next_low AND r.ticket <= noted_ticket AND r.topic <> ALL (paused)
                     ORDER BY r.lane, r.ticket
                     LIMIT 1
                 ) AS f;
-                PERFORM setval({{ box._low_ticket | literal }}, low);
+                PERFORM setval({{ box._low_open | literal }}, next_low * 32768 + paused_bits);
+            END IF;
+        END IF;
 
-                paused := ARRAY(SELECT p.topic FROM {{ box.paused }} AS p ORDER BY p.topic);
-                IF paused <> '{}' THEN
-                    paused_bits := {{ queue.paused_bits("paused") }};
-                    low := greatest(low, {{ queue.low_open("paused_bits") }});
-                    SELECT coalesce(min(f.ticket), noted_ticket + 1) INTO low
-                    FROM (
-                        SELECT r.ticket
-                        FROM {{ box.ready }} AS r
-                        WHERE r.lane = 0 AND r.ticket >= low AND r.ticket <= noted_ticket AND r.topic <> ALL (paused)
-                        ORDER BY r.lane, r.ticket
-                        LIMIT 1
-                    ) AS f;
-                    PERFORM setval({{ box._low_open | literal }}, low * 32768 + paused_bits);
-                END IF;
-
+        IF is_over THEN
+            PERFORM setval({{ box._settled | literal }}, noted_ticket);
+            IF {{ box.ready | literal }}::regclass <> ALL (own) THEN
                 IF EXISTS (SELECT FROM {{ box.lane }}) THEN
 {% for mark, side in ((box._low_above, "<"), (box._low_below, ">")) %}
                     low := {{ queue.mark(mark) }};
@@ -214,7 +245,7 @@ BEGIN
         END IF;
 
         -- Noted once and for all that is open now; the xid last, and none while the note is half written.
-        IF is_over OR noted_xid = 0 THEN
+        IF is_passable OR noted_xid = 0 THEN
             PERFORM setval({{ box._tick_xid | literal }}, 0);
             PERFORM setval({{ box._tick_ticket | literal }}, next_ticket);
             PERFORM setval({{ box._tick_time | literal }}, next_time);
@@ -225,6 +256,52 @@ BEGIN
     EXCEPTION
         WHEN SQLSTATE 'PB000' THEN NULL;
     END;
+
+    IF low_sure < low AND NOT has_written THEN
+        late_at := greatest({{ queue.mark(box._late_at) }}, low_sure);
+        late_to := {{ queue.mark(box._late_to) }};
+        IF late_at = low_sure THEN
+            -- A round begins; if everybody is over by now, then what it has gone through is sure.
+            late_to := CASE WHEN is_over THEN low ELSE 0 END;
+        END IF;
+        round_end := coalesce(nullif(late_to, 0), low);
+        next_late := least(round_end, late_at + CASE WHEN rescan THEN 500000 ELSE 20000 END);
+        WITH late AS (
+            DELETE FROM {{ box.ready }} AS r
+            WHERE r.ctid = ANY (ARRAY(
+                SELECT w.ctid
+                FROM {{ box.ready }} AS w
+                WHERE w.lane = 0 AND w.ticket >= late_at AND w.ticket < next_late
+                ORDER BY w.lane, w.ticket
+                LIMIT 1000
+                FOR UPDATE SKIP LOCKED
+            ))
+            RETURNING r.ticket, r.id, r.span, r.expires_at, r.topic, r.group_id
+        ),
+        moved AS (
+            INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic, group_id)
+            SELECT 0, nextval({{ box._ids | literal }}), e.id, e.expires_at, e.topic, e.group_id
+            FROM (
+                SELECT late.id + g.step AS id, late.expires_at, late.topic, late.group_id
+                FROM late
+                CROSS JOIN LATERAL generate_series(0, late.span - 1) AS g (step)
+                ORDER BY late.ticket, g.step
+            ) AS e
+        )
+        -- Where there were more, the next slice begins behind those that were moved; and what was moved may be rolled back.
+        SELECT
+            CASE WHEN count(*) = 1000 THEN max(late.ticket) + 1 ELSE next_late END,
+            CASE WHEN count(*) = 0 THEN late_to ELSE 0 END
+        INTO next_late, late_to
+        FROM late;
+        PERFORM setval({{ box._late_to | literal }}, late_to);
+        IF next_late < round_end THEN
+            PERFORM setval({{ box._late_at | literal }}, next_late);
+        ELSE
+            low_sure := greatest(low_sure, late_to);
+            PERFORM setval({{ box._low_sure | literal }}, low_sure), setval({{ box._late_at | literal }}, low_sure);
+        END IF;
+    END IF;
 
     IF is_over THEN
         -- Many tallies become one a topic; what somebody else is just adding up is left to them. The sum takes a number

@@ -42,6 +42,7 @@ DECLARE
     lanes integer[];
     at_lane integer;
     low bigint;
+    low_ticket bigint;
     last_ticket bigint;
     at_ticket bigint;
     next_ticket bigint;
@@ -51,6 +52,12 @@ DECLARE
     paused text[];
     paused_bits bigint;
     allowed text[];
+    -- What this session remembers of its topics: which they were, the low mark then, and where their first message stood.
+    memory_name text;
+    memory bigint[];
+    topics_hash bigint;
+    settled bigint;
+    first_ticket bigint;
     -- What wants care first.
     from_due timestamptz;
     looked timestamptz;
@@ -94,7 +101,11 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'claim: needs a READ COMMITTED transaction';
     END IF;
     IF topics IS NOT NULL THEN
-        allowed := ARRAY(SELECT DISTINCT u.topic FROM unnest(topics) AS u (topic));
+        allowed := ARRAY(SELECT DISTINCT u.topic FROM unnest(topics) AS u (topic) ORDER BY 1);
+        -- What this transaction has taken already it would not see, though a rollback brings it back.
+        IF pg_current_xact_id_if_assigned() IS NULL THEN
+            memory_name := 'pysqlbox.topics_' || {{ box.ready | literal }}::regclass::oid;
+        END IF;
     END IF;
 
     -- Now and then somebody moves the low marks up and looks whether they are right; at once if the clock was set back.
@@ -102,10 +113,13 @@ BEGIN
     IF random() < 0.03 OR looked > now_at THEN
         PERFORM {{ box._tick }}();
         PERFORM {{ box._patrol }}(32);
+        looked := {{ queue.time_mark(box._low_lease) }};
     END IF;
 
     -- Look: the marks are read before the snapshot of the query.
-    low := {{ queue.mark(box._low_ticket) }};
+    settled := {{ queue.mark(box._settled) }};
+    low_ticket := {{ queue.mark(box._low_ticket) }};
+    low := low_ticket;
     from_due := {{ queue.time_mark(box._low_due) }};
     from_lease := {{ queue.look_from("looked") }};
     SELECT
@@ -161,6 +175,14 @@ BEGIN
             ) AS h;
         ELSE
             allowed := ARRAY(SELECT u.topic FROM unnest(allowed) AS u (topic) WHERE u.topic <> ALL (paused));
+        END IF;
+    END IF;
+    IF memory_name IS NOT NULL THEN
+        -- Messages of other topics hold the low mark back, however far these have come.
+        topics_hash := hash_array_extended(allowed, 0);
+        memory := string_to_array(nullif(current_setting(memory_name, true), ''), ' ')::bigint[];
+        IF memory[1] = topics_hash AND memory[2] <= low_ticket THEN
+            low := greatest(low, memory[3]);
         END IF;
     END IF;
     IF allowed IS NOT NULL THEN
@@ -245,11 +267,21 @@ BEGIN
                             SELECT max(candidate.ticket) AS last FROM candidate
                             GROUP BY candidate.topic HAVING count(*) = reach
                         ) AS f
-                    )
+                    ),
+                    (SELECT min(candidate.ticket) FROM candidate)
                 INTO
                     got_rows, got, got_longest, got_first, is_run, got_ids, got_spans, got_topics, got_groups,
-                    any_grouped, overdue, got_last, tried_to
+                    any_grouped, overdue, got_last, tried_to, first_ticket
                 FROM (SELECT gone.* FROM gone ORDER BY gone.ticket) AS g;
+            END IF;
+
+            IF memory_name IS NOT NULL AND at_lane = 0 THEN
+                -- Nothing can come to stand before the first any more, up to the settled number.
+                first_ticket := least(coalesce(first_ticket, last_ticket + 1), settled + 1);
+                IF first_ticket > low + 100 THEN
+                    PERFORM set_config(memory_name, concat_ws(' ', topics_hash, low_ticket, first_ticket), false);
+                END IF;
+                memory_name := NULL;
             END IF;
 
             -- Onwards: behind what was taken, or behind what was within reach and could not be.
@@ -318,6 +350,10 @@ BEGIN
     END LOOP;
 
     IF found = 0 THEN
+        -- Nobody is kept waiting by a look at what may have come late, or stands where a mark should not be.
+        IF {{ queue.mark(box._low_sure) }} < {{ queue.mark(box._low_ticket) }} THEN
+            PERFORM {{ box._tick }}(true);
+        END IF;
         IF random() < 0.05 THEN
             PERFORM {{ box._patrol }}(32);
         END IF;

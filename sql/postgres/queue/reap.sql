@@ -14,7 +14,7 @@ BEGIN
     IF batch_size IS NULL OR batch_size NOT BETWEEN 1 AND 10000 THEN
         PERFORM {{ db._reject }}('batch_size', 'must be from 1 to 10000');
     END IF;
-    PERFORM {{ box._tick }}();
+    PERFORM {{ box._tick }}(true);
     PERFORM {{ box._patrol }}(2000);
     RETURN QUERY SELECT {{ box._reap }}(batch_size);
 END;

@@ -32,5 +32,12 @@ CREATE TABLE {{ box.lane }} (
 CREATE SEQUENCE {{ box._low_ticket }} AS bigint MINVALUE 0 START 0;
 CREATE SEQUENCE {{ box._low_above }} AS bigint MINVALUE 0 START 0;
 CREATE SEQUENCE {{ box._low_below }} AS bigint MINVALUE 0 START 0;
+-- What is below this one in lane 0 is sure to be gone; from here to the low mark somebody may still bring a row late.
+CREATE SEQUENCE {{ box._low_sure }} AS bigint MINVALUE 0 START 0;
+-- Whom the mark of lane 0 did not wait for (transactions before this xid), how far a round through what it left behind has
+-- come, and up to where all is sure once that round is over.
+CREATE SEQUENCE {{ box._late_xid }} AS bigint MINVALUE 0 START 0;
+CREATE SEQUENCE {{ box._late_at }} AS bigint MINVALUE 0 START 0;
+CREATE SEQUENCE {{ box._late_to }} AS bigint MINVALUE 0 START 0;
 -- Of lane 0 without the paused topics: the ticket times 32768, plus 15 bits that say which topics were paused.
 CREATE SEQUENCE {{ box._low_open }} AS bigint MINVALUE 0 START 0;
