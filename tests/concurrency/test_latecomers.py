@@ -43,7 +43,7 @@ def test_an_open_producer_holds_no_mark_up_and_loses_nothing(db: Database, name:
         got = _busy(box, 6) + box.take(OTHER, batch=50)
         assert [message for message in got if message in late] == (late if ends == "commit" else [])
         _busy(box, 6)
-        assert places.marks(db, name)["low_sure"] == places.marks(db, name)["low_ticket"]
+        assert places.marks(db, name)["low_sure"] > passed, "what was left behind is never proven"
     box.ack(OTHER, late)
     check(db, name)
 

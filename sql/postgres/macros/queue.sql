@@ -42,16 +42,6 @@ hashtextextended(array_to_string({{ topics }}, chr(1)), 0) & 32767
 {% macro low_open(bits) %}
 CASE WHEN {{ mark(box._low_open) }} & 32767 = {{ bits }} THEN {{ mark(box._low_open) }} / 32768 ELSE 0 END
 {%- endmacro %}
-{#
-  From which time on leases may have run out since somebody last looked; null if that was just now. What is committed
-  late, after its own time, a patrol finds. A clock that was set back begins anew.
-#}
-{% macro look_from(looked) %}
-CASE
-        WHEN {{ looked }} > now_at THEN '-infinity'
-        WHEN {{ looked }} < now_at - interval '0.2 seconds' THEN {{ looked }} - interval '2 seconds'
-    END
-{%- endmacro %}
 {# What is over need not be collapsed any more. What an enqueue of the key has just locked it takes away itself. #}
 {% macro forget_collapse(keys, ids) %}
 IF {{ keys }} IS NOT NULL THEN

@@ -61,9 +61,8 @@ DECLARE
     -- What wants care first.
     from_due timestamptz;
     looked timestamptz;
-    from_lease timestamptz;
     any_due boolean;
-    any_expired boolean;
+    any_expired boolean := false;
     -- One take.
     room integer;
     row_limit integer;
@@ -121,16 +120,13 @@ BEGIN
     low_ticket := {{ queue.mark(box._low_ticket) }};
     low := low_ticket;
     from_due := {{ queue.time_mark(box._low_due) }};
-    from_lease := {{ queue.look_from("looked") }};
     SELECT
         EXISTS (SELECT FROM {{ box.scheduled }} AS s WHERE s.due_at >= from_due AND s.due_at <= now_at),
-        from_lease IS NOT NULL
-            AND EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.locked_until >= from_lease AND l.locked_until < now_at),
         ARRAY(SELECT n.lane FROM {{ box.lane }} AS n),
         ARRAY(SELECT p.topic FROM {{ box.paused }} AS p ORDER BY p.topic),
         (SELECT q.last_value FROM {{ box._ids }} AS q),
         head.ticket, head.longest
-    INTO any_due, any_expired, lanes, paused, last_ticket, head_ticket, longest
+    INTO any_due, lanes, paused, last_ticket, head_ticket, longest
     FROM (
         SELECT min(h.ticket) AS ticket, max(h.span) AS longest
         FROM (
@@ -143,10 +139,8 @@ BEGIN
     ) AS head;
 
     -- Care: what it brings back is there for this claim too.
-    IF from_lease IS NOT NULL THEN
-        IF any_expired IS NOT TRUE OR {{ box._reap }}(100) < 100 THEN
-            PERFORM setval({{ box._low_lease | literal }}, (extract(epoch FROM now_at) * 1000000)::bigint);
-        END IF;
+    IF looked NOT BETWEEN now_at - interval '0.2 seconds' AND now_at THEN
+        any_expired := {{ box._reap }}(100) > 0;
     END IF;
     IF any_due THEN
         PERFORM {{ box._promote }}(greatest(batch_size, 100));
