@@ -289,7 +289,7 @@ class Scheduler:
         return as_text(broken)
 
     def _drain(self, what_is_left: Callable[[], str], *, by_topic: bool) -> None:
-        """Claims, all or topic by topic, until nothing is left, at once or after some looks a little apart."""
+        """Claims, all or topic by topic, until nothing is left, at once or after some looks."""
         topics = [[topic] for topic in sorted(self._world.topics)] if by_topic else [None]
         for _ in range(_LOOKS):
             rounds = 0
