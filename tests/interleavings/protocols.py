@@ -149,6 +149,67 @@ _EMPTIED = [
     ),
 ]
 
+_PROBED = [
+    Protocol(
+        f"a group is looked at twice while {step.kind} is open",
+        {
+            A: [alone(put("m2", group="g"))],
+            W: [step, COMMIT],
+            V: [alone(claim()), advance(1), alone(claim())],
+        },
+        _LEASED,
+    )
+    for step in (ack(), fail(), release(), abandon(delay=50), settle("ack"))
+]
+_PROBED += [
+    Protocol(
+        "a group is looked at twice while a producer is open",
+        {
+            A: [put("m2", group="g"), COMMIT],
+            W: [alone(ack())],
+            V: [alone(claim()), advance(1), alone(claim())],
+        },
+        _LEASED,
+    ),
+    Protocol(
+        "a group is looked at twice while its head is being replaced",
+        {
+            A: [put("m3", key="k"), COMMIT],
+            V: [alone(claim()), advance(1), alone(claim()), advance(1), alone(claim())],
+        },
+        all_of(A, put("m1", group="g", key="k"), put("m2", group="g")),
+    ),
+    Protocol(
+        "a group is looked at twice while its first claim is open",
+        {
+            A: [alone(put("m2", group="g"))],
+            W: [claim(), COMMIT, ack(), COMMIT],
+            V: [alone(claim()), advance(1), alone(claim())],
+        },
+        all_of(A, put("m1", group="g")),
+    ),
+    Protocol(
+        "a group is looked at twice while its first claim is undone",
+        {
+            A: [alone(put("m2", group="g"))],
+            W: [claim(), ROLLBACK],
+            V: [alone(claim()), advance(1), alone(claim())],
+        },
+        all_of(A, put("m1", group="g")),
+    ),
+    Protocol(
+        "a group is looked at twice while a member is marked",
+        {
+            A: [mark_processed("m1"), COMMIT],
+            B: [alone(put("m2", group="g"))],
+            V: [alone(claim()), advance(1), alone(claim())],
+        },
+        [*all_of(W, put("m1", group="g")), *all_of(W, claim())],
+        box="inbox",
+    ),
+]
+"""A claim that cannot have a group leaves a probe, and the next one takes that up."""
+
 _COLLAPSED = [
     Protocol(
         "the head of a group is replaced while two claim it",
@@ -572,6 +633,7 @@ PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
         *_EMPTIED,
+        *_PROBED,
         *_COLLAPSED,
         *_WITHDRAWN,
         *_KEYS,
