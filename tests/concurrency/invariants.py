@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
+from pysqlbox.deploy.names import Dialect
 from tests.contract.support import KINDS, Row, ids
 from tests.support.database import Database
 
@@ -125,31 +126,36 @@ _AFTER_DRAIN = {
 }
 
 
-def broken_rules(db: Database, box: str, *, drained: bool = False) -> dict[str, list[Row]]:
-    """The rules that the box's tables break, each with some of the rows that break it."""
-    rules = dict(_RULES)
-    postgres = db.dialect == "postgres"
+def rules(dialect: Dialect, box: str, *, drained: bool = False) -> dict[str, str]:
+    """Every rule of a box with the query for what breaks it; `{schema}` is left to the caller."""
+    found = dict(_RULES)
+    postgres = dialect == "postgres"
     if postgres:
-        rules |= _POSTGRES_RULES
+        found |= _POSTGRES_RULES
     if drained:
-        rules |= _AFTER_DRAIN
+        found |= _AFTER_DRAIN
     if box == "outbox":
-        rules |= _JOIN_RULES
+        found |= _JOIN_RULES
     names = {
         "{places}": _PLACES + (_SEEN if KINDS[box] == "inbox" else ""),
-        "{ready}": _READY[db.dialect],
-        "{done}": _DONE[db.dialect],
+        "{ready}": _READY[dialect],
+        "{done}": _DONE[dialect],
         "{b}": f"{{schema}}.{box}",
         "{i}": f"{{schema}}._{box}",
         # A message may get another topic while it is acknowledged under the one that it was claimed with.
         "{t}": "c.topic" if KINDS[box] == "outbox" else "()",
         "{g}": "group_id" if postgres else "group_key",
     }
-    found: dict[str, list[Row]] = {}
-    for rule, text in rules.items():
-        query = text
+    for rule in found:
         for name, value in names.items():
-            query = query.replace(name, value)
+            found[rule] = found[rule].replace(name, value)
+    return found
+
+
+def broken_rules(db: Database, box: str, *, drained: bool = False) -> dict[str, list[Row]]:
+    """The rules that the box's tables break, each with some of the rows that break it."""
+    found: dict[str, list[Row]] = {}
+    for rule, query in rules(db.dialect, box, drained=drained).items():
         if rows := db.sql(query):
             found[rule] = rows[:5]
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.concurrency.invariants import rules
 from tests.contract.support import Caller
 from tests.support.database import Database
 
@@ -97,3 +98,68 @@ def add_probes(db: Database, join: object, count: int) -> None:
 def analyze(db: Database, box: str) -> None:
     """Tells the planner how much there is now, as autovacuum would."""
     db.sql(f"ANALYZE {{schema}}.{box}_message")
+
+
+def reset_text(db: Database, box: str) -> str:
+    """The statements that put a box, and the joins, back to empty; the settings stay."""
+    tables = db.sql(
+        "SELECT tablename AS name FROM pg_tables"
+        " WHERE schemaname = %s AND tablename ~ %s AND tablename !~ '_settings$' ORDER BY tablename",
+        db.schema,
+        f"^({box}|join)(_|$)",
+    )
+    sequences = db.sql(
+        "SELECT sequencename AS name, start_value AS start FROM pg_sequences"
+        " WHERE schemaname = %s AND (sequencename ~ %s OR sequencename = '_clock') ORDER BY sequencename",
+        db.schema,
+        f"^_{box}_",
+    )
+    deletes = "".join(f"DELETE FROM {{schema}}.{row['name']};\n" for row in tables)
+    return deletes + "".join(
+        f"SELECT setval('{{schema}}.{row['name']}', {row['start']}, false);\n" for row in sequences
+    )
+
+
+def check_text(box: str, *, drained: bool = False) -> str:
+    """One query, and so one snapshot, for the rules that the box breaks: rule, and some rows as JSON."""
+    parts = ", ".join(
+        f"($rule${rule}$rule$, (SELECT jsonb_agg(q)::text FROM (SELECT * FROM ({query}) AS r LIMIT 5) AS q))"
+        for rule, query in rules("postgres", box, drained=drained).items()
+    )
+    return f"SELECT u.rule, u.rows FROM (VALUES {parts}) AS u (rule, rows) WHERE u.rows IS NOT NULL"
+
+
+def unfinished_text(box: str) -> str:
+    """What waits in groups or is leased: id, group_id, and of leases the owner and whether it is good."""
+    return (
+        f"SELECT gm.id, gm.group_id, NULL AS owner, false AS good FROM {{schema}}.{box}_group_member AS gm"
+        " UNION ALL SELECT l.id, l.group_id, l.owner_token::text, l.locked_until >= {schema}._now()"
+        f" FROM {{schema}}.{box}_lease AS l"
+    )
+
+
+def claimable_text(box: str) -> str:
+    """What waits and could be handed out now: topic not paused, time come, first of a group nobody holds."""
+    return (
+        f"SELECT w.id FROM {{schema}}.{box}_messages AS v"
+        f" INNER JOIN {{schema}}.{box}_message AS w ON w.id = v.id"
+        f" WHERE v.owner_token IS NULL AND v.status IN ('Ready', 'Processing') AND w.topic IS NOT NULL"
+        " AND coalesce(w.due_at <= {schema}._now(), true)"
+        f" AND NOT EXISTS (SELECT FROM {{schema}}.{box}_paused AS p WHERE p.topic IN (w.topic, ''))"
+        f" AND NOT EXISTS (SELECT FROM {{schema}}.{box}_lease AS l WHERE l.group_id = w.group_id)"
+        f" AND NOT EXISTS (SELECT FROM {{schema}}.{box}_group_member AS gm"
+        " WHERE gm.group_id = w.group_id AND gm.id < w.id)"
+    )
+
+
+def messages_text(box: str) -> str:
+    """Every message: id, collapse_key, and whether it is done."""
+    return f"SELECT v.id, v.collapse_key, v.status = 'Done' AS done FROM {{schema}}.{box}_messages AS v"
+
+
+def done_by_text(box: str, owner: str, ids: list[int]) -> str:
+    """How many of these messages this owner has done."""
+    return (
+        f"SELECT count(*) AS affected FROM {{schema}}.{box}_messages AS v"
+        f" WHERE v.processed_by = '{owner}' AND v.id = ANY (ARRAY{ids}::bigint[])"
+    )

@@ -162,6 +162,22 @@ def test_a_head_above_the_log_is_not_claimed_below_it(db: Database) -> None:
     check(db, "outbox")
 
 
+def test_a_group_whose_tickets_one_claim_meets_one_by_one_is_still_reaped(db: Database) -> None:
+    """A claim takes the last member by one ticket and meets another: it must not end the group it holds."""
+    box = box_of(db, "outbox")
+    with sessions(db, 1) as (producer,):
+        made = [box.on(producer).put(group_id="g") for _ in range(3)]
+        producer.commit()
+    for message in made[:2]:
+        assert box.take(OWNER, batch=1) == [message]
+        assert box.ack(OWNER, [message]) == 1
+    assert box.take(OWNER, batch=2, lease=5) == made[2:]
+    check(db, "outbox")
+    db.advance(10)
+    assert delivered(box, OTHER) == made[2:], "a crashed worker's message never comes back"
+    check(db, "outbox")
+
+
 @dataclass(frozen=True, slots=True)
 class Held:
     """A group whose first member has an owner, a second member, and a ticket too many."""
