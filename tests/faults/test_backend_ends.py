@@ -19,8 +19,7 @@ from pysqlbox.errors import DatabaseUnavailable
 from tests.concurrency.invariants import check, drain
 from tests.concurrency.sessions import Background
 from tests.contract.support import KINDS, OTHER, OWNER, Box, json_text
-from tests.faults.conftest import SECONDS
-from tests.faults.servers import wait_until
+from tests.faults.servers import SECONDS, wait_until
 from tests.support.database import Database, Session
 from tests.worker.proxy import proxy
 

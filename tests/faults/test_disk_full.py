@@ -13,10 +13,18 @@ import psycopg
 import pytest
 
 from pysqlbox.errors import PysqlboxError
-from tests.faults.conftest import SECONDS
 from tests.faults.figures import Figures
 from tests.faults.load import Load, is_expected
-from tests.faults.servers import Programs, Server, deploy_books, own, server, temporary_folder, wait_until
+from tests.faults.servers import (
+    SECONDS,
+    Programs,
+    Server,
+    deploy_books,
+    own,
+    server,
+    temporary_folder,
+    wait_until,
+)
 from tests.faults.verdict import conclude
 
 SIZE = "160m"

@@ -6,10 +6,9 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.faults.conftest import SECONDS
 from tests.faults.figures import Figures
 from tests.faults.load import Load, move_marks
-from tests.faults.servers import Programs, Server, server, wait_until
+from tests.faults.servers import SECONDS, Programs, Server, server, wait_until
 from tests.faults.verdict import conclude
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -21,13 +20,14 @@ _BOOKS_SEQUENCE = "SELECT setval('public.effects_no_seq', coalesce(max(no), 0) +
 
 def routine(name: str) -> str:
     """A block of SQL of the document, by the comment that it begins with."""
-    blocks = re.findall(r"^ *```sql\n(.*?)^ *```", DOCUMENT.read_text(), flags=re.DOTALL | re.MULTILINE)
+    text = DOCUMENT.read_text()
+    blocks = re.findall(r"^ *```sql\n(.*?)^ *```", text, flags=re.DOTALL | re.MULTILINE)
     (found,) = [block for block in blocks if block.lstrip().startswith(f"-- {name}\n")]
     return str(found)
 
 
 def test_switch_over(known: Programs, template: Path, record: Callable[[Figures], None]) -> None:
-    """Published and subscribed to under load; then the subscriber takes over, and all that waits comes once."""
+    """Published and subscribed to under load; then the subscriber takes over, and what waits comes once."""
     with server(known, template, wal_level="logical") as old, server(known, template) as new:
         old.start()
         new.start()
@@ -43,9 +43,8 @@ def test_switch_over(known: Programs, template: Path, record: Callable[[Figures]
             load.hold(100)
             move_marks(old, load)
         end = old.value("SELECT pg_current_wal_lsn()")
-        caught_up = (
-            "SELECT confirmed_flush_lsn >= %s::pg_lsn FROM pg_replication_slots WHERE slot_name = 'pysqlbox'"
-        )
+        slot = "FROM pg_replication_slots WHERE slot_name = 'pysqlbox'"
+        caught_up = f"SELECT confirmed_flush_lsn >= %s::pg_lsn {slot}"
         wait_until(lambda: old.value(caught_up, str(end)), "the subscriber does not catch up")
         new.sql("DROP SUBSCRIPTION pysqlbox")
         old.stop()
@@ -60,7 +59,7 @@ def test_switch_over(known: Programs, template: Path, record: Callable[[Figures]
 
 
 def test_every_table_can_be_published(running: Server) -> None:
-    """Each has the primary key by which a subscriber finds what is updated and deleted, and none is left out."""
+    """Each has the primary key by which a subscriber finds what changes, and none is left out."""
     running.sql(routine("publisher"))
     without = running.sql(
         "SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = 'infra'::regnamespace AND c.relkind = 'r'"

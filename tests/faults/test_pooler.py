@@ -16,10 +16,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.faults.conftest import SECONDS
 from tests.faults.figures import Figures
 from tests.faults.load import Load
-from tests.faults.servers import Server, own, owner, temporary_folder, wait_until
+from tests.faults.servers import SECONDS, Server, own, owner, temporary_folder, wait_until
 from tests.faults.verdict import conclude
 
 PGBOUNCER = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"

@@ -8,13 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from tests.faults import servers
-from tests.faults.conftest import SECONDS
 from tests.faults.figures import Figures
 from tests.faults.load import BOXES, Load
-from tests.faults.servers import Programs, Server, deploy_books, run, server
+from tests.faults.servers import SECONDS, Programs, Server, deploy_books, run, server
 from tests.faults.verdict import conclude
 
-_TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'infra'::regnamespace AND relkind = %s ORDER BY relname"
+_TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'infra'::regnamespace AND relkind = %s"
 
 
 @pytest.fixture(scope="module")
