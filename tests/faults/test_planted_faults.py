@@ -27,7 +27,9 @@ CREATE TABLE public.given_back (id bigint PRIMARY KEY);
 CREATE FUNCTION public.give_back() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     last bigint := NEW.id + NEW.span - 1;
-    its_topic text := (SELECT m.topic FROM infra.outbox_message AS m WHERE m.id = last AND m.group_id IS NULL);
+    its_topic text := (
+        SELECT m.topic FROM infra.outbox_message AS m WHERE m.id = last AND m.group_id IS NULL
+    );
 BEGIN
     IF its_topic IS NULL OR EXISTS (SELECT FROM public.given_back AS g WHERE g.id = last) THEN
         RETURN NULL;
