@@ -69,7 +69,6 @@ _POSTGRES_RULES = {
     "the tally counts what is done": """
         SELECT sum(c.done) AS off_by FROM (
             SELECT topic, done FROM {b}_tally
-            UNION ALL SELECT topic, done FROM {b}_tally_total
             UNION ALL
             SELECT m.topic, -1 FROM {done} INNER JOIN {b}_message AS m ON m.id = n.id
             WHERE m.topic IS NOT NULL
@@ -77,11 +76,21 @@ _POSTGRES_RULES = {
         """,
     "the low marks are behind everything they guard": """
         SELECT 'ready' AS what FROM {b}_ready
-        WHERE lane = 0 AND ticket < (SELECT last_value FROM {i}_low_ticket)
+        WHERE ticket < (SELECT last_value FROM {i}_low_ticket) AND lane = 0
+            OR ticket < (SELECT last_value FROM {i}_low_above) AND lane < 0
+            OR ticket < (SELECT last_value FROM {i}_low_below) AND lane > 0
         UNION ALL SELECT 'scheduled' FROM {b}_scheduled
         WHERE due_at < to_timestamp((SELECT last_value FROM {i}_low_due) / 1000000.0)
+        UNION ALL SELECT 'group_member' FROM {b}_group_member
+        WHERE id < (SELECT last_value FROM {i}_low_grouped)
         UNION ALL SELECT 'lease' FROM {b}_lease
-        WHERE locked_until < to_timestamp((SELECT last_value FROM {i}_low_lease) / 1000000.0)
+        WHERE group_id IS NOT NULL AND id < (SELECT last_value FROM {i}_low_grouped)
+        UNION ALL SELECT 'tally' FROM {b}_tally
+        WHERE no < (SELECT last_value FROM {i}_low_tally)
+        UNION ALL SELECT 'done' FROM {b}_done
+        WHERE processed_at < to_timestamp((SELECT last_value FROM {i}_low_done) / 1000000.0)
+        UNION ALL SELECT 'lane' FROM {b}_ready AS r
+        WHERE lane <> 0 AND NOT EXISTS (SELECT FROM {b}_lane AS n WHERE n.lane = r.lane)
         """,
 }
 _JOIN_RULES = {
@@ -114,7 +123,6 @@ _AFTER_DRAIN = {
         SELECT {g} AS name FROM {b}_ready UNION ALL SELECT {g} FROM {b}_scheduled
         """,
 }
-_POSTGRES_AFTER_DRAIN = {"no group is left": "SELECT g.group_id FROM {b}_group AS g"}
 
 
 def broken_rules(db: Database, box: str, *, drained: bool = False) -> dict[str, list[Row]]:
@@ -124,7 +132,7 @@ def broken_rules(db: Database, box: str, *, drained: bool = False) -> dict[str, 
     if postgres:
         rules |= _POSTGRES_RULES
     if drained:
-        rules |= _AFTER_DRAIN | (_POSTGRES_AFTER_DRAIN if postgres else {})
+        rules |= _AFTER_DRAIN
     if box == "outbox":
         rules |= _JOIN_RULES
     names = {

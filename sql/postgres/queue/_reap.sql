@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box._reap }}(batch_size integer)
 RETURNS integer
 LANGUAGE plpgsql
@@ -15,7 +16,8 @@ AS $$
     -- role: internal
 DECLARE
     now_at timestamptz := {{ db._now }}();
-    from_at timestamptz := to_timestamp((SELECT s.last_value FROM {{ box._low_lease }} AS s) / 1000000.0);
+    looked CONSTANT timestamptz := {{ queue.time_mark(box._low_lease) }};
+    from_at CONSTANT timestamptz := coalesce({{ queue.look_from("looked") }}, looked - interval '2 seconds');
     limit_attempts integer;
     candidates bigint[];
     groups text[];
