@@ -7,11 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo bench lint gates format clean
+.PHONY: help test demo bench lint gates faults format clean
 
 ifneq ($(CURDIR),$(ROOT))
 
-help test demo bench lint gates format clean:
+help test demo bench lint gates faults format clean:
 	@$(MAKE) --no-print-directory -C '$(ROOT)' $@
 
 else
@@ -35,6 +35,9 @@ lint: $(VENV)/.stamp-dev ## ruff and mypy
 
 gates: $(VENV)/.stamp-dev ## only the gates over the SQL: compiler, linter, plpgsql_check, mirror and headers
 	$(BIN)/python -m pytest tests/gates tests/mirror $(PYTEST_ARGS)
+
+faults: $(VENV)/.stamp-dev ## kills, full disks, failovers, restores (FAULT_SECONDS=60 holds each load a minute)
+	PYSQLBOX_FAULT_SECONDS=$(or $(FAULT_SECONDS),0) $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
 
 format: $(VENV)/.stamp-dev ## lets ruff put the Python in order
 	$(BIN)/ruff check --fix .

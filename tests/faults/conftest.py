@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,8 +11,6 @@ from _pytest.terminal import TerminalReporter
 from tests.faults import servers
 from tests.faults.figures import Figures, table
 
-SECONDS = float(os.environ.get("PYSQLBOX_FAULT_SECONDS", "0"))
-"""How long each load runs in the long form; 0 is the short form, which counts messages instead."""
 _FIGURES = pytest.StashKey[list[Figures]]()
 
 

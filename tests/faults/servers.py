@@ -23,6 +23,8 @@ from tests.support import local_postgres
 from tests.support.database import execute_once
 from tests.support.deployment import deploy
 
+SECONDS = float(os.environ.get("PYSQLBOX_FAULT_SECONDS", "0"))
+"""How long each load runs in the long form; 0 is the short form, which counts messages instead."""
 PATIENCE = 60.0
 """Seconds until something that must happen counts as never happening."""
 SETTINGS = {
@@ -92,8 +94,8 @@ def reachable(known: Programs) -> Iterator[Programs]:
 
 @contextlib.contextmanager
 def temporary_folder() -> Iterator[Path]:
-    """A folder that the servers' user owns, on disk, with a name short enough for sockets."""
-    folder = Path(tempfile.mkdtemp(prefix="pysqlbox-"))
+    """A folder of the servers' user, with a name short enough for sockets; on disk in the long form."""
+    folder = Path(tempfile.mkdtemp(prefix="pysqlbox-")) if SECONDS else local_postgres._temporary_folder()
     own(folder)
     try:
         yield folder

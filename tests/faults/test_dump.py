@@ -11,10 +11,9 @@ import pytest
 from tests.concurrency.invariants import FAR, check
 from tests.faults.account import Account
 from tests.faults.busy import claims_until
-from tests.faults.conftest import SECONDS
 from tests.faults.figures import Figures
 from tests.faults.load import BOXES, Load, move_marks
-from tests.faults.servers import Server
+from tests.faults.servers import SECONDS, Server
 from tests.faults.verdict import conclude, database
 from tests.support.database import Database
 

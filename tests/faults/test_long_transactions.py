@@ -8,10 +8,9 @@ from uuid import UUID
 import pytest
 
 from tests.contract.support import ids, json_text
-from tests.faults.conftest import SECONDS
 from tests.faults.figures import Figures
 from tests.faults.load import BOXES, Load, key_of, move_marks
-from tests.faults.servers import Server
+from tests.faults.servers import SECONDS, Server
 from tests.faults.verdict import conclude, database
 from tests.support.database import Database, Session
 

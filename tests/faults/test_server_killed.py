@@ -6,10 +6,9 @@ import os
 import signal
 from collections.abc import Callable
 
-from tests.faults.conftest import SECONDS
 from tests.faults.figures import Figures
 from tests.faults.load import Load
-from tests.faults.servers import Server, wait_until
+from tests.faults.servers import SECONDS, Server, wait_until
 from tests.faults.verdict import conclude
 
 KILLS = max(3, int(SECONDS / 5))

@@ -6,10 +6,9 @@ import contextlib
 from collections.abc import Callable, Iterator
 
 from tests.faults.account import Account
-from tests.faults.conftest import SECONDS
 from tests.faults.figures import Figures
 from tests.faults.load import Load
-from tests.faults.servers import Server, server, wait_until
+from tests.faults.servers import SECONDS, Server, server, wait_until
 from tests.faults.verdict import conclude
 from tests.support import local_postgres
 
