@@ -154,7 +154,7 @@ class Deployment:
 
     def _refuse_strangers(self, changed: Sequence[Unit]) -> None:
         """Nothing that somebody else made in the schema is ever replaced."""
-        if self.plan.schema:
+        if self.plan.schema or not changed:
             return
         found = self.store.strangers(
             [unit for unit in changed if has_object(unit)], set(self._object_names())
