@@ -10,6 +10,7 @@ from pysqlbox.deploy.names import Box, quote_identifier, quote_literal
 from pysqlbox.deploy.render import Unit
 from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, lock_key
 from pysqlbox.deploy.store_postgres import NAMED, OBJECTS, RESOLVE
+from pysqlbox.deploy.waiting import LOCK_SECONDS
 
 _UNIT_TABLE = "tables/schema/unit"
 
@@ -141,6 +142,8 @@ class _Writer:
                 "DO $pysqlbox$ BEGIN",
                 f"    PERFORM pg_advisory_xact_lock({lock_key(self._schema)});",
                 "END; $pysqlbox$;",
+                "-- Whoever waits for a table makes everybody wait behind it: rather end, and be run again.",
+                f"SET LOCAL lock_timeout = '{LOCK_SECONDS * 1000:.0f}ms';",
                 self._when(
                     f"NOT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = {name})",
                     f"CREATE SCHEMA {quote_identifier('postgres', self._schema)};\n",

@@ -60,6 +60,14 @@ class MssqlStore:
                 f"another deployment of this schema is still running after {LOCK_TIMEOUT_SECONDS} seconds"
             )
 
+    def session(self) -> int:
+        """What the server calls this session."""
+        return int(self._execute("SELECT @@SPID")[0][0])
+
+    def limit_waits(self, seconds: float) -> None:
+        """Wait for any other lock no longer than this; it ends with the connection."""
+        mssql.run_batch(self.connection, f"SET LOCK_TIMEOUT {seconds * 1000:.0f};")
+
     def schema_exists(self) -> bool:
         """Whether the schema is there."""
         return bool(self._execute("SELECT 1 FROM sys.schemas WHERE name = ?", self.schema))

@@ -130,6 +130,14 @@ class PostgresStore:
                 f"another deployment of this schema is still running after {LOCK_TIMEOUT_SECONDS} seconds"
             ) from error
 
+    def session(self) -> int:
+        """The server's process, which a pooler hides from the driver."""
+        return int(self._execute("SELECT pg_backend_pid()")[0][0])
+
+    def limit_waits(self, seconds: float) -> None:
+        """Wait for any other lock no longer than this; it ends with the transaction."""
+        self._execute(f"SET LOCAL lock_timeout = '{seconds * 1000:.0f}ms'")
+
     def schema_exists(self) -> bool:
         """Whether the schema is there."""
         return bool(self._execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", [self.schema]))
