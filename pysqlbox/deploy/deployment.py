@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pysqlbox.deploy.declarations import PINNED_PATH, unpinned_definers
-from pysqlbox.deploy.names import Box, merge_boxes
+from pysqlbox.deploy.names import Box, check_box_names, check_role_names, merge_boxes
 from pysqlbox.deploy.paths import migrations_root
 from pysqlbox.deploy.render import Renderer, Unit
 from pysqlbox.deploy.store import NotReplaceable, Record, Store
@@ -68,8 +68,11 @@ class Deployment:
         known = store.boxes() if self._deployed else []
         self._known = frozenset(known)
         self.boxes = merge_boxes(known, boxes)
+        check_box_names(store.dialect, store.schema, self.boxes)
         self._records = {record.id: record for record in store.records()} if self._deployed else {}
         roles = roles or any(name.startswith("roles/") for name in self._records)
+        if roles:
+            check_role_names(store.dialect, store.schema)
         renderer = Renderer(
             store.dialect, schema=store.schema, boxes=self.boxes, root=root, test_clock=test_clock
         )

@@ -301,7 +301,7 @@ class PostgresStore:
     def _resolve(self, units: Sequence[Unit]) -> dict[str, list[str]]:
         """What the catalog has under the names that units create, by unit."""
         made = [(unit.id, each.target) for unit in units for each in declarations(unit)]
-        found = dict(self._execute(RESOLVE.format(targets="%s"), [[target for _, target in made]]))
+        found = dict(self._execute(fill(RESOLVE, targets="%s"), [[target for _, target in made]]))
         resolved: dict[str, list[str]] = {unit.id: [] for unit in units}
         for identity, target in made:
             if found[target] is not None:
@@ -346,7 +346,7 @@ class PostgresStore:
         """A query with the schema's oid and the table of units; a % in a name is no parameter."""
         literal = quote_literal("postgres", self.schema).replace("%", "%%")
         oid = f"(SELECT oid FROM pg_namespace WHERE nspname = {literal})"
-        return query.replace("{oid}", oid).replace("{unit}", self._table("_unit"))
+        return fill(query, oid=oid, unit=self._table("_unit"))
 
     def _on(self, table: str, query: str) -> str:
         return query.replace("{}", self._table(table))
@@ -364,6 +364,11 @@ class PostgresStore:
         with self.connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(query.encode(), values)
             return cursor.fetchall() if cursor.description else []
+
+
+def fill(query: str, **values: str) -> str:
+    """Put values in for their names in braces; what looks like one in a value stays as it is."""
+    return re.sub(r"\{(\w+)\}", lambda found: values[found[1]], query)
 
 
 def _array(items: Iterable[str]) -> str:
