@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -59,10 +60,28 @@ def _roles_option(command: Command) -> Command:
 @_box_option
 @_roles_option
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-def migrate(url: str | None, schema: str, boxes: tuple[Box, ...], roles: bool, dry_run: bool) -> None:
+@click.option(
+    "--wait",
+    "wait_seconds",
+    type=click.FloatRange(min=0),
+    default=60,
+    show_default=True,
+    help="How many seconds to go on trying while a table or view is in use.",
+)
+def migrate(
+    url: str | None, schema: str, boxes: tuple[Box, ...], roles: bool, dry_run: bool, wait_seconds: float
+) -> None:
     """Deploy the schema, or bring it up to date. Running it again changes nothing."""
     with _target(url) as target:
-        plan = deploy.migrate(target, schema=schema, boxes=boxes, roles=roles, dry_run=dry_run)
+        plan = deploy.migrate(
+            target,
+            schema=schema,
+            boxes=boxes,
+            roles=roles,
+            dry_run=dry_run,
+            wait_seconds=wait_seconds,
+            on_wait=partial(click.echo, err=True),
+        )
     _warn(plan)
     if not plan.changes:
         click.echo(f"schema {schema!r} is up to date at version {plan.version}; nothing to do")

@@ -18,6 +18,7 @@ from pysqlbox.deploy.names import check_schema_name, parse_box
 from pysqlbox.deploy.store import Store
 from pysqlbox.deploy.store_mssql import MssqlStore
 from pysqlbox.deploy.store_postgres import PostgresStore
+from pysqlbox.deploy.waiting import LOCK_SECONDS
 from pysqlbox.errors import InvalidState
 
 #: The deployment that pysqlbox runs now; unset under the stock yoyo command.
@@ -59,5 +60,6 @@ def _deployment(connection: Any) -> Deployment:
     store = open_store(connection, os.environ.get("PYSQLBOX_SCHEMA") or "infra")
     store.begin()
     store.lock()
+    store.limit_waits(LOCK_SECONDS)
     named = os.environ.get("PYSQLBOX_BOXES", "")
     return Deployment(store, boxes=[parse_box(text.strip()) for text in named.split(",") if text.strip()])

@@ -6,10 +6,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from pysqlbox.cli import main
 from pysqlbox.drivers import parse_url
+from tests.deploy.release import Release
 from tests.support.database import execute_once
 
 
@@ -97,6 +99,23 @@ def test_missing_right(run: Run, empty_url: str) -> None:
         assert "permission denied for database" in ran.err
     finally:
         execute_once(empty_url, "DROP ROLE pysqlbox_nobody")
+
+
+@pytest.mark.dialect("postgres")
+def test_what_is_in_use(run: Run, empty_url: str, release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 2, and who was in the way."""
+    release.migrate(empty_url)
+    release.view("note, id")
+    monkeypatch.setattr("pysqlbox.deploy.deployment.migrations_root", lambda: release.migrations)
+    monkeypatch.setattr("pysqlbox.deploy.migrate.migrations_root", lambda: release.migrations)
+    monkeypatch.setattr("pysqlbox.deploy.render.sql_root", lambda: release.root)
+    with psycopg.connect(parse_url(empty_url).dsn) as holder:
+        holder.execute("SELECT * FROM infra.outbox_items")
+        found = f"is in use by session {holder.info.backend_pid}"
+        ran = run("migrate", "--url", empty_url, "--wait", "0")
+    assert ran.code == 2
+    assert found in ran.err
+    assert ran.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
