@@ -7,6 +7,7 @@ import glob
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pysqlbox.deploy import fitness
 from pysqlbox.deploy.deployment import Deployment, Plan
 from pysqlbox.deploy.names import Box, check_schema_name
 from pysqlbox.deploy.paths import migrations_root
@@ -25,19 +26,23 @@ def migrate(
     root: Path | None = None,
     migrations: Path | None = None,
     test_clock: bool = False,
+    allow_unfit_database: bool = False,
 ) -> Plan:
     """Deploy a schema, or bring a deployed one up to date, in one transaction; answer what was done.
 
     ``boxes`` are added to the default ones and to those deployed earlier. ``root`` and ``migrations`` take
-    the place of the release's own ``sql/`` and ``migrations/``.
+    the place of the release's own ``sql/`` and ``migrations/``. ``allow_unfit_database`` deploys although the
+    database's settings lack what T-SQL's routines need; the plan's warnings then say what.
     """
     directory = migrations or migrations_root()
     with _transaction(url, schema) as store:
+        warnings = fitness.require(store, allow=allow_unfit_database or dry_run)
         if not dry_run:
             store.lock()
         deployment = Deployment(
             store, boxes=boxes, roles=roles, root=root, migrations=directory, test_clock=test_clock
         )
+        deployment.plan.warnings = warnings
         if not dry_run and deployment.plan.changes:
             _run(deployment, directory)
         return deployment.plan
