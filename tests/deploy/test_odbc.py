@@ -21,8 +21,8 @@ from tests.support.database import execute_once
 pytestmark = pytest.mark.dialect("mssql")
 KEEP = """
     CREATE PROCEDURE dbo.keep @n bigint = NULL, @small smallint = NULL, @b bit = NULL,
-        @d decimal(19, 3) = NULL, @at datetimeoffset(6) = NULL, @u uniqueidentifier = NULL, @h varbinary(max) = NULL,
-        @t nvarchar(max) = NULL
+        @d decimal(19, 3) = NULL, @at datetimeoffset(6) = NULL, @u uniqueidentifier = NULL,
+        @h varbinary(max) = NULL, @t nvarchar(max) = NULL
     AS
     BEGIN
         SET NOCOUNT ON;
