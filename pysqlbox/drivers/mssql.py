@@ -383,6 +383,8 @@ def _bind(name: str, value: object) -> tuple[_Form, object]:
     """How an argument goes: sets as JSON; times, uuids and fractions as text that every server reads."""
     if value is None:
         return "null", None
+    if isinstance(value, str):
+        return "text", str.__str__(value)
     if isinstance(value, bool):
         return "bit", value
     if isinstance(value, int):
@@ -399,8 +401,6 @@ def _bind(name: str, value: object) -> tuple[_Form, object]:
         return "bytes", bytes(value)
     if is_records(name, value) or is_list(value):
         return "text", to_json(name, value)
-    if isinstance(value, str):
-        return "text", str.__str__(value)
     raise InvalidArgument(f"{name}: values of type {type(value).__name__} are not supported")
 
 
