@@ -1,3 +1,4 @@
+{% import "macros/tables.sql" as tables with context %}
 -- What was sent. Written once; only a retry's bookkeeping (attempt, due_at, last_error) ever changes it.
 -- Where a message stands is told by the table its id is in: ready, scheduled, group_member, lease, done or dead.
 CREATE TABLE {{ box.message }} (
@@ -22,3 +23,4 @@ CREATE TABLE {{ box.message }} (
     CONSTRAINT {{ key.ck_message_headers }} CHECK (ISJSON(headers) = 1)
 );
 ALTER TABLE {{ box.message }} SET (LOCK_ESCALATION = DISABLE);
+{{ tables.grows_at_its_end(key.pk_message, box.message) }}
