@@ -1,10 +1,11 @@
 {#-
-For an index that grows at its end: many writers at once want its last page, and the server lines them up better if it
-knows. From SQL Server 2019 on, and in Azure; not in Babelfish. Dynamic, for a parser of an older one rejects the word.
+What a table of the hot path is set to. Its rows come and go in thousands, so that locks on them must not become one on
+all; and they are inserted at one end, so that many sessions want the same page: where the server knows the option (from
+2019 on, and in Azure), it lets them in by turns. Babelfish knows no ALTER INDEX, so that this is told to the server as text.
 -#}
-{% macro grows_at_its_end(index, table) -%}
+{% macro hot(table, primary_key) -%}
+ALTER TABLE {{ table }} SET (LOCK_ESCALATION = DISABLE);
 IF SERVERPROPERTY('Babelfish') IS NULL
     AND (CONVERT(int, SERVERPROPERTY('ProductMajorVersion')) >= 15 OR SERVERPROPERTY('EngineEdition') IN (5, 8))
-    EXEC sys.sp_executesql
-        {{ ("ALTER INDEX " ~ index ~ " ON " ~ table ~ " SET (OPTIMIZE_FOR_SEQUENTIAL_KEY = ON);") | literal }};
+    EXEC ({{ ("ALTER INDEX " ~ primary_key ~ " ON " ~ table ~ " SET (OPTIMIZE_FOR_SEQUENTIAL_KEY = ON);") | literal }});
 {%- endmacro %}

@@ -27,5 +27,4 @@ CREATE TABLE {{ box.message }} (
     ),
     CONSTRAINT {{ key.ck_message_headers }} CHECK (ISJSON(headers) = 1)
 );
-ALTER TABLE {{ box.message }} SET (LOCK_ESCALATION = DISABLE);
-{{ tables.grows_at_its_end(key.pk_message, box.message) }}
+{{ tables.hot(box.message, key.pk_message) }}

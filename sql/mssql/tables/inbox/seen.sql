@@ -5,5 +5,4 @@ CREATE TABLE {{ box.seen }} (
     processing bit NOT NULL,
     CONSTRAINT {{ key.pk_seen }} PRIMARY KEY CLUSTERED (id)
 );
-ALTER TABLE {{ box.seen }} SET (LOCK_ESCALATION = DISABLE);
-{{ tables.grows_at_its_end(key.pk_seen, box.seen) }}
+{{ tables.hot(box.seen, key.pk_seen) }}

@@ -33,8 +33,7 @@ CREATE TABLE {{ db.join }} (
     ),
     CONSTRAINT {{ key.ck_join_status }} CHECK (status IN (N'Pending', N'Completed', N'Failed', N'Cancelled'))
 );
-ALTER TABLE {{ db.join }} SET (LOCK_ESCALATION = DISABLE);
-{{ tables.grows_at_its_end(key.uq_join_no, db.join) }}
+{{ tables.hot(db.join, key.uq_join_no) }}
 
 CREATE INDEX {{ key.ix_join_tenant }} ON {{ db.join }} (tenant_key, no);
 -- Those that are stuck are few among many that are over.

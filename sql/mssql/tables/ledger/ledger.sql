@@ -24,8 +24,7 @@ CREATE TABLE {{ db.ledger }} (
     ),
     CONSTRAINT {{ key.ck_ledger_attempts }} CHECK (attempts >= 0)
 );
-ALTER TABLE {{ db.ledger }} SET (LOCK_ESCALATION = DISABLE);
-{{ tables.grows_at_its_end(key.uq_ledger_no, db.ledger) }}
+{{ tables.hot(db.ledger, key.uq_ledger_no) }}
 
 -- What a cleanup may ever remove, and not the keys acquired without expiry, however many there are: processed,
 -- leased for a time, released.
