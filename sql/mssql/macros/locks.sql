@@ -27,9 +27,14 @@ fifth brings the server down.
     CONCAT({{ (schema ~ "." ~ (of or box_name) ~ "::") | literal }}, {{ group_key }})
 {%- endmacro %}
 
-{#- A key of a box: its kind (dedup, message_id, source) tells keys of the same text apart. -#}
+{#- A key of a box: its kind (dedup, message_id) tells keys of the same text apart. -#}
 {% macro key(kind_of_key, key) -%}
     CONCAT({{ (schema ~ "." ~ box_name ~ ":") | literal }}, {{ (kind_of_key ~ ":") | literal }}, {{ key }})
+{%- endmacro %}
+
+{#- Of an inbox: both in key form; the length tells where the first ends. -#}
+{% macro message_key(source_key, message_id_key) -%}
+    CONCAT({{ (schema ~ "." ~ box_name ~ ":message:") | literal }}, LEN({{ source_key }}), {{ source_key }}, {{ message_id_key }})
 {%- endmacro %}
 
 {% macro ledger_key(key) -%}
