@@ -45,10 +45,12 @@ Neither engine can be asked for values of a sequence in a certain order, so they
     DECLARE @ticket TABLE (place int IDENTITY (1, 1) NOT NULL PRIMARY KEY, ticket bigint NOT NULL);
 {%- endmacro %}
 
-{% macro draw_tickets(for_table) -%}
+{#- where: which of them are new, if some have theirs -#}
+{% macro draw_tickets(for_table, where="") -%}
+    DELETE FROM @drawn;
     INSERT INTO @drawn (ticket)
     SELECT NEXT VALUE FOR {{ box._ids }}
-    FROM {{ for_table }};
+    FROM {{ for_table }}{{ " WHERE " ~ where if where }};
 
     INSERT INTO @ticket (ticket)
     SELECT d.ticket

@@ -1,5 +1,6 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
+
 -- Makes messages dead that the caller has just taken out of where they were. Their groups are the caller's to
 -- give a new ticket.
 -- error: kept as last_error; null leaves what is there

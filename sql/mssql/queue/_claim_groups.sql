@@ -4,6 +4,7 @@
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/groups.sql" as groups with context %}
 {% import "macros/locks.sql" as locks with context %}
+
 -- Turns tickets of groups, just taken, into the messages at their heads: up to share of each, in order, none
 -- behind one that is waiting. Whoever has the group's lock may lease its members; nobody waits for it.
 -- Messages past their time at a head are buried on the way, some two thousand of all groups together.

@@ -1,6 +1,7 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/groups.sql" as groups with context %}
 {% import "macros/locks.sql" as locks with context %}
+
 -- Locks the groups of these leased messages, before their leases are touched, as far as nobody else has them. Nobody
 -- waits: what a stranger's open claim or enqueue holds is looked at again later (_regroup), and until this transaction
 -- is committed its leases show that the group is held.

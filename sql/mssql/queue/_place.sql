@@ -1,6 +1,7 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/groups.sql" as groups with context %}
+
 -- Puts ungrouped messages, held by nobody, at the tail of what is ready or among what is scheduled.
 -- returns: none
 -- errors: none

@@ -1,5 +1,6 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
+
 -- Has somebody look at these groups again a little later: what the caller can see now does not settle whether
 -- they need a ticket.
 -- returns: none

@@ -1,6 +1,7 @@
 -- after: _place, _regroup
 
 {% import "macros/arguments.sql" as arguments with context %}
+
 -- Makes messages wait again that nobody holds any more: the ungrouped at the tail, the grouped as members of
 -- their group, at the place their id gives them.
 -- returns: none

@@ -5,6 +5,7 @@
 {% import "macros/settling.sql" as settling with context %}
 {% import "macros/groups.sql" as groups with context %}
 {% import "macros/locks.sql" as locks with context %}
+
 -- Takes back up to batch_size leases that have run out, skipping what anybody else has locked. Each counts an
 -- attempt; a message whose attempts thereby reach max_attempts dies, so that one that kills its worker every
 -- time does not come back for ever.

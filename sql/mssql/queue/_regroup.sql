@@ -4,6 +4,7 @@
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/groups.sql" as groups with context %}
 {% import "macros/locks.sql" as locks with context %}
+
 -- Gives each of these groups that nobody holds the ticket it is due: now, or when its head's time comes. A group
 -- without members needs none, for whoever is just adding one brings a ticket along. What somebody else has locked,
 -- and on Babelfish everything under an older snapshot, is looked at again later instead: what shows now does not

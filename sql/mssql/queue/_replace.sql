@@ -1,6 +1,7 @@
 -- after: _withdraw
 
 {% import "macros/arguments.sql" as arguments with context %}
+
 -- Removes the older waiting messages of these messages' collapse keys, and enters these as the newest. What is
 -- claimed or settled stays, and so does what another transaction is just claiming or collapsing: nobody waits.
 -- newest: the message of each key that stays, a JSON array

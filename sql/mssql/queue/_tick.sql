@@ -1,5 +1,6 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/locks.sql" as locks with context %}
+
 -- Folds the tally of done messages into one row a topic, one caller at a time; the others go on without. There are no
 -- low marks in T-SQL: a scan passes over the ghosts of deleted rows, and these stay as long as any snapshot, versioned
 -- read or readable secondary that is older than the deletion may still need them.

@@ -1,6 +1,7 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/groups.sql" as groups with context %}
 {% import "macros/locks.sql" as locks with context %}
+
 -- Takes messages out of where they wait: ready, scheduled or a group. A message waits in exactly one place, and
 -- whoever takes its row there has it; what another transaction is just taking is passed over, nobody waits.
 -- returns: bigint[]; here how many were taken

@@ -4,6 +4,7 @@
 {% import "macros/settling.sql" as settling with context %}
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/times.sql" as times with context %}
+
 -- Gives messages back for another try: one attempt counted, claimable again after the delay or the backoff,
 -- behind what was claimable before. Touches only what this owner holds. Does not look at max_attempts.
 -- owner_token: not the nil uuid

@@ -3,6 +3,7 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/settling.sql" as settling with context %}
 {% import "macros/clock.sql" as clock with context %}
+
 -- Marks messages done. Only those that this owner holds; all others, and repeated ids, are passed over.
 -- owner_token: not the nil uuid
 -- ids: not null

@@ -5,6 +5,7 @@
 {% import "macros/groups.sql" as groups with context %}
 {% import "macros/locks.sql" as locks with context %}
 {% import "macros/messages.sql" as messages with context %}
+
 -- Hands out up to batch_size messages under a lease, whole, in claim order.
 -- Waits for no other claim and returns no message twice while its lease is good. First brings back a few expired
 -- leases and moves what has become due, so a queue that is only claimed from needs no other care.

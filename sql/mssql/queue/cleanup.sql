@@ -2,6 +2,7 @@
 {% import "macros/settling.sql" as settling with context %}
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/times.sql" as times with context %}
+
 -- Deletes up to batch_size Done messages older than the retention, oldest first, and nothing that is not Done.
 -- One short transaction that skips locked rows; call it until it answers 0.
 {% if kind == "outbox" %}

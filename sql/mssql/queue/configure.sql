@@ -1,4 +1,5 @@
 {% import "macros/arguments.sql" as arguments with context %}
+
 -- Changes one setting of the box, from the next call of any routine on.
 -- name: dedup_window_seconds, max_attempts, backoff_base_seconds, backoff_cap_seconds or notify
 -- value: seconds from 0 to 1000000000 (the backoff's above 0), attempts from 0 (no limit) to 1000000, notify on or off

@@ -1,4 +1,5 @@
 {% import "macros/arguments.sql" as arguments with context %}
+
 -- Dead and expired messages, a page at a time.
 -- limit: from 1 to 10000
 -- after_id: the last id of the page before

@@ -1,5 +1,6 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/settling.sql" as settling with context %}
+
 -- Deletes the dead and expired among these messages; all others are passed over.
 -- ids: not null
 -- returns: affected

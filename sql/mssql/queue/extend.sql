@@ -1,6 +1,7 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/settling.sql" as settling with context %}
 {% import "macros/clock.sql" as clock with context %}
+
 -- Prolongs leases from now on, and names those that are still this owner's; whatever is missing is lost.
 -- owner_token: not the nil uuid
 -- ids: not null

@@ -2,6 +2,7 @@
 
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/settling.sql" as settling with context %}
+
 -- Gives messages up for good: they are dead, with the error, until a replay or a discard.
 -- owner_token: not the nil uuid
 -- ids: not null

@@ -1,4 +1,5 @@
 {% import "macros/arguments.sql" as arguments with context %}
+
 -- One message by its id, with its status and bookkeeping.
 {% if kind == "inbox" %}
 -- returns: id, message_id, source, topic, payload, hash, group_id, priority, collapse_key, headers, status, attempt, first_seen_at, last_seen_at, due_at, expires_at, last_error, owner_token, locked_until, processed_at, processed_by, died_at

@@ -1,5 +1,6 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
+
 -- Stops handing out messages of a topic; leases that are out stay good.
 -- topic: 1 to 255 characters; null for the whole box
 -- returns: affected; 0 if it was paused already

@@ -1,6 +1,7 @@
 -- after: _reap, _tick
 
 {% import "macros/arguments.sql" as arguments with context %}
+
 -- Brings back messages whose lease has run out: claimable at once, with one attempt counted, or dead once their
 -- attempts reach max_attempts. Skips what others have locked. Also folds the tally.
 -- batch_size: from 1 to 10000

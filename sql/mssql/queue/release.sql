@@ -2,6 +2,7 @@
 
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/settling.sql" as settling with context %}
+
 -- Hands messages back at once, with no attempt counted: a worker that shuts down, or changed its mind.
 -- owner_token: not the nil uuid
 -- ids: not null

@@ -1,4 +1,5 @@
 {% import "macros/arguments.sql" as arguments with context %}
+
 -- Hands out again what pause has stopped; each topic and the whole box are resumed by themselves.
 -- topic: 1 to 255 characters; null for the whole box
 -- returns: affected; 0 if it was not paused

@@ -6,6 +6,7 @@
 {% import "macros/groups.sql" as groups with context %}
 {% import "macros/times.sql" as times with context %}
 {% import "macros/messages.sql" as messages with context %}
+
 -- Settles a batch, each message its own way, and claims the next: a busy worker's one round trip a batch.
 -- All or nothing. The first record of an id counts; messages that this owner does not hold are passed over.
 -- owner_token: not the nil uuid

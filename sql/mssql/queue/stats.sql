@@ -1,5 +1,6 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
+
 -- How many messages each topic has in each state, and how long its oldest claimable one has been waiting.
 -- Done ones are not counted but remembered, so the cost is that of what is waiting or dead.
 -- Waits for nobody, and counts what is committed; in a database without READ_COMMITTED_SNAPSHOT it waits for whoever
