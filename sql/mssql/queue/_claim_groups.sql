@@ -99,7 +99,8 @@ BEGIN
     UPDATE g
     SET is_held = 1
     FROM @group AS g
-    WHERE {{ groups.is_held("g.group_key") | indent(4) }};
+    WHERE {{ groups.is_held("g.group_key") | indent(4) }}
+    OPTION (KEEPFIXED PLAN);
 
     -- The members are read by their committed versions: one that is merely locked is not passed over. A message
     -- that is just being renewed waits. Where the time of some is over, more are read, once.
@@ -174,7 +175,8 @@ BEGIN
         INSERT INTO {{ box.group_member }} (group_key, id)
         SELECT n.group_key, n.id
         FROM @end AS e
-        INNER JOIN @gone AS n ON n.group_key = e.group_key AND n.id > e.id;
+        INNER JOIN @gone AS n ON n.group_key = e.group_key AND n.id > e.id
+        OPTION (KEEPFIXED PLAN);
 
         DELETE n
         FROM @end AS e

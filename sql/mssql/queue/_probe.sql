@@ -17,5 +17,6 @@ BEGIN
 
     INSERT INTO {{ box.scheduled }} (due_at, no, lane, topic_key, group_key)
     SELECT @look_at, NEXT VALUE FOR {{ box._ids }}, 0, N'.', {{ 'g.group_key' | json_text }}
-    FROM OPENJSON(@groups) WITH (group_key nvarchar(max) '$.group_key') AS g;
+    FROM OPENJSON(@groups) WITH (group_key nvarchar(max) '$.group_key') AS g
+    OPTION (KEEPFIXED PLAN);
 END;

@@ -44,7 +44,8 @@ BEGIN
 
     INSERT INTO {{ box.collapse }} (collapse_key, id)
     SELECT k.collapse_key, k.id
-    FROM @key AS k;
+    FROM @key AS k
+    OPTION (KEEPFIXED PLAN);
 
     SET @id = (SELECT MIN(o.id) FROM @older AS o);
     WHILE @id IS NOT NULL

@@ -339,7 +339,8 @@ BEGIN
             INSERT INTO {{ box.ready }} (lane, ticket, topic_key, group_key)
             SELECT g.lane, g.ticket, g.topic_key, g.group_key
             FROM @got AS g
-            WHERE g.group_key IS NOT NULL AND g.group_key NOT IN (SELECT k.group_key FROM @group AS k);
+            WHERE g.group_key IS NOT NULL AND g.group_key NOT IN (SELECT k.group_key FROM @group AS k)
+            OPTION (KEEPFIXED PLAN);
             SET @group_count = 500;
             SET @is_open = 0;
         END;

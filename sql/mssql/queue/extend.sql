@@ -49,6 +49,7 @@ BEGIN
     FROM @kept AS k
     INNER JOIN {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK) ON l.id = k.id
     WHERE l.owner_token = @owner_token AND l.locked_until = @until_at
-    ORDER BY l.id;
+    ORDER BY l.id
+    OPTION (KEEPFIXED PLAN);
     COMMIT TRANSACTION;
 END;
