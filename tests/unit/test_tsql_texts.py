@@ -18,14 +18,14 @@ CHECKERS = {
 }
 """Routines that only check: they are called while XACT_ABORT is off, and leave it so."""
 EXPLAINING = {"_outbox_explain", "_inbox_explain"}
-FOLDERS = ("outbox", "inbox", "joins", "ledger")
+FOLDERS = ("queue", "outbox", "inbox", "joins", "ledger", "admin")
 
 TEXTS = {
     unit.object_name: unit.text
     for unit in render_units("mssql")
     if unit.folder in (*FOLDERS, "internal") and "CREATE OR ALTER PROCEDURE" in unit.text
 }
-WORKING = sorted(TEXTS.keys() - CHECKERS)
+WORKING = sorted(TEXTS.keys() - CHECKERS - EXPLAINING)
 _BEGIN = re.compile(
     r"\bAS\nBEGIN\n    SET NOCOUNT, XACT_ABORT ON;\n"
     r"    IF SERVERPROPERTY\('Babelfish'\) IS NULL\n        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"
