@@ -148,7 +148,9 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         a_head_that_goes_while_it_waits_for_its_time,
     ),
     (
-        Bug("a claim without the group's lock", "queue/_claim_groups.sql", [(_ATTEMPT, "SET @lock_got = 0;")]),
+        Bug(
+            "a claim without the group's lock", "queue/_claim_groups.sql", [(_ATTEMPT, "SET @lock_got = 0;")]
+        ),
         nobody_overtakes_a_head_that_is_being_attached,
     ),
 ]

@@ -40,7 +40,9 @@ def _statements(name: str) -> list[str]:
 
 
 def test_there_is_something_to_look_at() -> None:
-    assert {"outbox_claim", "inbox_ack", "_inbox_claim_groups", "_outbox_promote", "outbox_settle"} <= set(HOT)
+    assert {"outbox_claim", "inbox_ack", "_inbox_claim_groups", "_outbox_promote", "outbox_settle"} <= set(
+        HOT
+    )
     assert sum(len(ROWS.findall(TEXTS[name])) for name in HOT) > 100
 
 
@@ -85,11 +87,14 @@ def test_sets_are_joined_by_their_keys(name: str) -> None:
     keyed = {
         match["name"]: "PRIMARY KEY" in match["columns"]
         for match in re.finditer(
-            r"DECLARE (?P<name>@\w+) TABLE \((?P<columns>(?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\);", TEXTS[name]
+            r"DECLARE (?P<name>@\w+) TABLE \((?P<columns>(?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\);",
+            TEXTS[name],
         )
     }
     for statement in _statements(name):
-        assert not any(not keyed.get(table, True) for table in re.findall(r"JOIN (@\w+)", statement)), statement
+        assert not any(not keyed.get(table, True) for table in re.findall(r"JOIN (@\w+)", statement)), (
+            statement
+        )
         for table in keyed:
             if keyed[table]:
                 continue
@@ -113,7 +118,9 @@ def test_a_claim_has_an_end() -> None:
     for name in ("outbox_claim", "inbox_claim"):
         text = TEXTS[name]
         loop = text[text.index("WHILE @is_open = 1") :]
-        scans = [match[0] for match in STATEMENT.finditer(loop) if "_ready] AS" in match[0] and "TOP (" in match[0]]
+        scans = [
+            match[0] for match in STATEMENT.finditer(loop) if "_ready] AS" in match[0] and "TOP (" in match[0]
+        ]
         scans = [scan for scan in scans if "FROM [infra]" in scan]
         assert len(scans) == 5
         assert all("ticket < @last" in scan for scan in scans)

@@ -252,9 +252,9 @@ BEGIN
             PERFORM setval({{ box._tick_comebacks | literal }}, next_comebacks);
             PERFORM setval({{ box._tick_xid | literal }}, next_xid);
         END IF;
-        RAISE SQLSTATE 'PB000';
+        RAISE no_data_found;
     EXCEPTION
-        WHEN SQLSTATE 'PB000' THEN NULL;
+        WHEN no_data_found THEN NULL;
     END;
 
     IF low_sure < low AND NOT has_written THEN
