@@ -61,12 +61,18 @@ INSERT INTO {{ box.lane }} (lane)
     FROM {{ box.message }} AS m
     WHERE m.id = ANY (ids)
         AND m.priority <> 0
-        AND NOT EXISTS (SELECT FROM {{ box.lane }} AS n WHERE n.lane = -m.priority)
+        AND NOT EXISTS (SELECT FROM {{ box.lane }} AS n WHERE n.lane = -m.priority);
+    IF FOUND THEN
+        PERFORM setval({{ box._special | literal }}, 1);
+    END IF
 {%- endmacro %}
 {% macro enter_lane(level) %}
 IF {{ level }} <> 0 THEN
         INSERT INTO {{ box.lane }} (lane)
         SELECT -{{ level }} WHERE NOT EXISTS (SELECT FROM {{ box.lane }} AS n WHERE n.lane = -{{ level }});
+        IF FOUND THEN
+            PERFORM setval({{ box._special | literal }}, 1);
+        END IF;
     END IF
 {%- endmacro %}
 {#

@@ -38,7 +38,7 @@ DECLARE
     now_at timestamptz := {{ db._now }}();
     until_at timestamptz;
     -- Where it reads: the lanes in their order, in each from a mark to the last number there is.
-    lanes integer[];
+    lanes integer[] := '{0}';
     at_lane integer;
     low bigint;
     low_ticket bigint;
@@ -48,7 +48,8 @@ DECLARE
     takes_left integer := 100;
     sweeps_left integer := 8;
     -- What it may hand out: no paused topics, and only those asked for.
-    paused text[];
+    any_paused boolean := false;
+    paused text[] := '{}';
     paused_bits bigint;
     allowed text[];
     -- What this session remembers of its topics: which they were, the low mark then, and where their first message stood.
@@ -81,10 +82,11 @@ DECLARE
     overdue bigint[];
     got_last bigint;
     tried_to bigint;
-    -- What all takes together have found; a single run of one topic, as it mostly is, is read as one range.
+    -- What all takes together have found: as long as it can be one, a single run of one topic, which is read as one range.
     found integer := 0;
-    all_run boolean := true;
     run_first bigint;
+    run_length integer := 0;
+    run_topic text;
     found_ids bigint[] := '{}';
     found_spans integer[] := '{}';
     found_topics text[] := '{}';
@@ -110,7 +112,9 @@ BEGIN
     looked := {{ queue.time_mark(box._low_lease) }};
     IF random() < 0.03 OR looked > now_at THEN
         PERFORM {{ box._tick }}();
-        PERFORM {{ box._patrol }}(32);
+        IF random() < 0.3 THEN
+            PERFORM {{ box._patrol }}(32);
+        END IF;
         looked := {{ queue.time_mark(box._low_lease) }};
     END IF;
 
@@ -121,11 +125,9 @@ BEGIN
     from_due := {{ queue.time_mark(box._low_due) }};
     SELECT
         EXISTS (SELECT FROM {{ box.scheduled }} AS s WHERE s.due_at >= from_due AND s.due_at <= now_at),
-        ARRAY(SELECT n.lane FROM {{ box.lane }} AS n),
-        ARRAY(SELECT p.topic FROM {{ box.paused }} AS p ORDER BY p.topic),
         (SELECT q.last_value FROM {{ box._ids }} AS q),
         head.ticket, head.longest
-    INTO any_due, lanes, paused, last_ticket, head_ticket, longest
+    INTO any_due, last_ticket, head_ticket, longest
     FROM (
         SELECT min(h.ticket) AS ticket, max(h.span) AS longest
         FROM (
@@ -145,13 +147,19 @@ BEGIN
         PERFORM {{ box._promote }}(greatest(batch_size, 100));
     END IF;
     IF any_due OR any_expired THEN
-        SELECT q.last_value, ARRAY(SELECT n.lane FROM {{ box.lane }} AS n) INTO last_ticket, lanes FROM {{ box._ids }} AS q;
+        SELECT q.last_value INTO last_ticket FROM {{ box._ids }} AS q;
+    END IF;
+    IF {{ queue.mark(box._special) }} > 0 THEN
+        -- Most boxes have never had a priority or a pause.
+        lanes := ARRAY(SELECT n.lane FROM {{ box.lane }} AS n UNION SELECT 0 ORDER BY 1);
+        paused := ARRAY(SELECT p.topic FROM {{ box.paused }} AS p ORDER BY p.topic);
+        any_paused := paused <> '{}';
     END IF;
 
     -- Where to read. The dead rows before the head were walked over once; what was committed there since is the next
     -- claim's.
     low := coalesce(head_ticket, low);
-    IF paused <> '{}' THEN
+    IF any_paused THEN
         IF paused @> '{""}' THEN
             RETURN;
         END IF;
@@ -189,11 +197,6 @@ BEGIN
             LIMIT 1
         ) AS h;
     END IF;
-    IF lanes = '{}' THEN
-        lanes := '{0}';
-    ELSE
-        lanes := ARRAY(SELECT DISTINCT u.lane FROM unnest(0 || lanes) AS u (lane) ORDER BY u.lane);
-    END IF;
 
     <<read>>
     FOREACH at_lane IN ARRAY lanes LOOP
@@ -215,7 +218,7 @@ BEGIN
                                 WHERE w.lane = at_lane
                                     AND w.ticket > at_ticket
                                     AND w.ticket <= last_ticket
-                                    AND w.topic <> ALL (paused)
+                                    AND (NOT any_paused OR w.topic <> ALL (paused))
                                 ORDER BY w.lane, w.ticket
                                 LIMIT row_limit
                                 FOR UPDATE SKIP LOCKED
@@ -324,14 +327,23 @@ BEGIN
             END IF;
 
             IF got > 0 THEN
-                all_run := all_run AND is_run
-                    AND (found = 0 OR (got_first = run_first + found AND got_topics[1] = found_topics[1]));
-                run_first := coalesce(run_first, got_first);
+                IF is_run AND (found = 0 OR (found = run_length AND got_first = run_first + found AND got_topics[1] = run_topic)) THEN
+                    run_first := coalesce(run_first, got_first);
+                    run_length := run_length + got;
+                    run_topic := got_topics[1];
+                ELSE
+                    IF found > 0 AND found = run_length THEN
+                        found_ids := ARRAY[run_first];
+                        found_spans := ARRAY[run_length];
+                        found_topics := ARRAY[run_topic];
+                        found_groups := ARRAY[NULL::text];
+                    END IF;
+                    found_ids := found_ids || got_ids;
+                    found_spans := found_spans || got_spans;
+                    found_topics := found_topics || got_topics;
+                    found_groups := found_groups || got_groups;
+                END IF;
                 found := found + got;
-                found_ids := found_ids || got_ids;
-                found_spans := found_spans || got_spans;
-                found_topics := found_topics || got_topics;
-                found_groups := found_groups || got_groups;
             END IF;
             IF overdue IS NOT NULL THEN
                 -- Where one has expired many may have: they go in a large set.
@@ -358,11 +370,11 @@ BEGIN
     END IF;
 
     until_at := {{ db._now }}() + make_interval(secs => lease_seconds);
-    IF all_run THEN
+    IF found = run_length THEN
         RETURN QUERY
         WITH leased AS (
             INSERT INTO {{ box.lease }} (id, owner_token, locked_until, topic)
-            SELECT g.id, $1, until_at, found_topics[1]
+            SELECT g.id, $1, until_at, run_topic
             FROM generate_series(run_first, run_first + found - 1) AS g (id)
         )
         SELECT

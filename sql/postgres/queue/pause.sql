@@ -15,6 +15,7 @@ BEGIN
     IF topic = '' OR length(topic) > 255 THEN
         PERFORM {{ db._reject }}('topic', 'must have from 1 to 255 characters');
     END IF;
+    PERFORM setval({{ box._special | literal }}, 1);
     INSERT INTO {{ box.paused }} (topic, paused_at)
     VALUES (coalesce($1, ''), {{ db._now }}())
     ON CONFLICT DO NOTHING;

@@ -4,3 +4,6 @@ CREATE TABLE {{ box.paused }} (
     paused_at timestamptz NOT NULL,
     CONSTRAINT {{ key.pk_paused }} PRIMARY KEY (topic)
 );
+
+-- Set once the box has had a pause or a priority: until then claims look for neither.
+CREATE SEQUENCE {{ box._special }} AS bigint MINVALUE 0 START 0;
