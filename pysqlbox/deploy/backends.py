@@ -166,7 +166,9 @@ class MssqlBackend(_Tsql):
 
     def connect(self, dburi: Any) -> Any:
         """Connect, with transactions in our hands; the schema is needed before yoyo's tables."""
-        return mssql.connect(self._target(dburi))
+        connection = mssql.connect(self._target(dburi))
+        connection.timeout = 0  # a migration may take its time
+        return connection
 
     @staticmethod
     def _target(dburi: Any) -> Target:
@@ -196,6 +198,7 @@ class MssqlBackend(_Tsql):
             yield
             return
         holder = mssql.connect(self._target(self.uri), autocommit=True)
+        holder.timeout = 0  # the lock's own timeout counts
         try:
             rows = mssql.query(
                 holder,

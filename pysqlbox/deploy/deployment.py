@@ -32,6 +32,8 @@ class Plan:
     drifted: list[str] = field(default_factory=list)
     #: Table files whose text is not what was deployed: released ones must not be edited.
     edited: list[str] = field(default_factory=list)
+    #: What the database's own settings lack, each with the statement that mends it.
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def changes(self) -> bool:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from pysqlbox.deploy import fitness
 from pysqlbox.deploy.deployment import Deployment, Plan
 from pysqlbox.deploy.names import Box, check_schema_name
 from pysqlbox.deploy.paths import migrations_root
@@ -31,23 +32,27 @@ def migrate(
     root: Path | None = None,
     migrations: Path | None = None,
     test_clock: bool = False,
+    allow_unfit_database: bool = False,
     wait_seconds: float = 60,
     on_wait: Callable[[str], None] = logger.warning,
 ) -> Plan:
     """Deploy a schema, or bring a deployed one up to date, in one transaction; answer what was done.
 
     ``boxes`` are added to the default ones and to those deployed earlier. ``root`` and ``migrations`` take
-    the place of the release's own ``sql/`` and ``migrations/``. Where a table or view is in use, it tries
-    again for ``wait_seconds``, and tells ``on_wait`` each time who was in the way.
+    the place of the release's own ``sql/`` and ``migrations/``. ``allow_unfit_database`` deploys although the
+    database's settings lack what T-SQL's routines need; the plan's warnings then say what. Where a table or view
+    is in use, it tries again for ``wait_seconds``, and tells ``on_wait`` each time who was in the way.
     """
     directory = migrations or migrations_root()
     target = parse_url(url) if isinstance(url, str) else url
     wanted = list(boxes)
 
     def attempt(store: Store) -> Plan:
+        warnings = fitness.require(store, allow=allow_unfit_database or dry_run)
         deployment = Deployment(
             store, boxes=wanted, roles=roles, root=root, migrations=directory, test_clock=test_clock
         )
+        deployment.plan.warnings = warnings
         if not dry_run and deployment.plan.changes:
             _run(deployment, directory)
         return deployment.plan

@@ -23,6 +23,7 @@ def render_script(
     roles: bool = False,
     root: Path | None = None,
     migrations: Path | None = None,
+    allow_unfit_database: bool = False,
 ) -> str:
     """Write the script; it refuses a schema that has boxes beyond the given ones."""
     every = merge_boxes(boxes)
@@ -37,4 +38,4 @@ def render_script(
     renderer.check_names()
     if dialect == "postgres":
         return script_postgres.write(schema, every, target, units)
-    return script_mssql.write(schema, every, target, units)
+    return script_mssql.write(schema, every, target, units, allow_unfit_database=allow_unfit_database)

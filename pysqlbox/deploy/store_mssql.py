@@ -45,7 +45,8 @@ class MssqlStore:
         self._found: dict[str, str] | None = None
 
     def begin(self) -> None:
-        """Set what the created objects remember of their session."""
+        """Set what the created objects remember of their session; and a deployment may take its time."""
+        self.connection.timeout = 0
         mssql.run_batch(self.connection, SESSION)
 
     def lock(self) -> None:

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from pysqlbox.cli import main
+from pysqlbox.deploy import fitness
 from pysqlbox.drivers import parse_url
 from tests.deploy.release import Release
 from tests.support.database import execute_once
@@ -86,6 +87,24 @@ def test_missing_driver(run: Run) -> None:
     assert ran.code == 2
     assert "NoSuchDriver" in ran.err or "pip install 'pysqlbox[mssql]'" in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_an_unfit_database(run: Run, empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused with what is to be run; allowed by an option, with a warning that stays."""
+    sentence = "READ_COMMITTED_SNAPSHOT is off in this database; run: ALTER DATABASE [d] SET …"
+    monkeypatch.setattr(fitness, "shortcomings", lambda _: [sentence])
+    refused = run("migrate", "--url", empty_url)
+    assert refused.code == 2
+    assert f"{sentence} (or allow it: --allow-unfit-database)" in refused.err
+    assert refused.err.count("\n") == 1
+    assert f"warning: {sentence}\n" in run("migrate", "--url", empty_url, "--dry-run").err
+    assert "not deployed" in run("status", "--url", empty_url).out
+    allowed = run("migrate", "--url", empty_url, "--allow-unfit-database")
+    assert allowed.code == 0
+    assert f"warning: {sentence}\n" in allowed.err
+    assert f"warning: {sentence}\n" in run("status", "--url", empty_url).err
+    monkeypatch.undo()
+    assert run("status", "--url", empty_url).err == ""  # Babelfish is exempt, PostgreSQL needs nothing
 
 
 @pytest.mark.dialect("postgres")
