@@ -136,8 +136,8 @@ class _Tsql(_OwnSchema):
         """T-SQL has no release: a savepoint ends with its transaction."""
 
     def savepoint_rollback(self, name: str) -> None:
-        """Undo what was done since the savepoint."""
-        self.execute(f"ROLLBACK TRANSACTION {self.quote_identifier(name)}")
+        """Undo what was done since the savepoint, unless the error has ended the whole transaction."""
+        self.execute(f"IF XACT_STATE() = 1 ROLLBACK TRANSACTION {self.quote_identifier(name)}")
 
 
 class JoinedPostgres(_Joined, PostgresqlPsycopgBackend):  # type: ignore[misc]  # yoyo has no type information

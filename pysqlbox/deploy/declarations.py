@@ -24,7 +24,7 @@ _TOKEN = re.compile(
     | (?P<body>\$(?P<tag>[A-Za-z_]*)\$.*?\$(?P=tag)\$)
     | '(?:[^']|'')*'
     | "(?:[^"]|"")*"
-    | [A-Za-z_][\w$]*
+    | \w[\w$]*
     | .
     """,
     re.DOTALL | re.VERBOSE,
@@ -150,4 +150,4 @@ def _type(words: list[str]) -> str:
         if word.upper() == "DEFAULT" or word == "=":
             break
         kept.append(word)
-    return re.sub(r" ?([.\[\](]) ?", r"\1", " ".join(kept)).replace(" )", ")")
+    return re.sub(r" ?([.\[\](]) ?", r"\1", " ".join(kept)).replace(" )", ")").replace(" ,", ",")

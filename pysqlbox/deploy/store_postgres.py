@@ -109,16 +109,19 @@ class PostgresStore:
 
     def begin(self) -> None:
         """Pin what could differ from session to session; all of it ends with the transaction."""
-        self._execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
-        for setting in (
+        settings = (
+            "statement_timeout = 0",
             "search_path = pg_catalog",
             "client_min_messages = warning",
-            "statement_timeout = 0",
             "standard_conforming_strings = on",
             "check_function_bodies = on",
             "jit = off",
-        ):
-            self._execute(f"SET LOCAL {setting}")
+        )
+        self._run(
+            "; ".join(
+                ["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", *map("SET LOCAL {}".format, settings)]
+            )
+        )
 
     def lock(self) -> None:
         """An advisory lock of the transaction: safe behind a transaction-mode pooler, gone after a crash."""

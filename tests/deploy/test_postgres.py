@@ -114,11 +114,14 @@ def test_session_defaults_do_not_matter(empty_url: str, release: Release) -> Non
     for setting in (
         "search_path = infra, public",
         "default_transaction_isolation = serializable",
-        "statement_timeout = '5ms'",
+        "statement_timeout = '1s'",
     ):
         execute_once(empty_url, f"ALTER DATABASE {database} SET {setting}")
     assert not release.status(empty_url).changes
     release.second_version()
+    release.write("admin/slow.sql", "SELECT pg_sleep(1.5);\n", "SELECT 1;\n")
+    release.migrate(empty_url)
+    release.remove("admin/slow.sql")
     release.migrate(empty_url)
     assert not release.status(empty_url).changes
 

@@ -18,7 +18,7 @@ from pysqlbox.errors import DatabaseUnavailable
 from tests.deploy.catalog import catalog
 from tests.deploy.release import Release
 from tests.deploy.test_migrate import call
-from tests.support.database import run_sql
+from tests.support.database import execute_once, run_sql
 
 
 @pytest.fixture
@@ -86,6 +86,25 @@ def test_says_who_is_in_the_way(deployed: str, release: Release) -> None:
             release.migrate(deployed, wait_seconds=0)
         assert "topsecret" not in str(raised.value)
         assert isinstance(raised.value.__cause__, psycopg.errors.LockNotAvailable)
+
+
+@pytest.mark.dialect("postgres")
+def test_says_when_it_is_a_prepared_transaction(deployed: str, release: Release) -> None:
+    """One that nobody has finished has no session, and outlives them all."""
+    allowed = execute_once(deployed, "SHOW max_prepared_transactions")
+    if allowed == [{"max_prepared_transactions": "0"}]:
+        pytest.skip("this server has max_prepared_transactions = 0")
+    release.view("note, id")
+    with using(deployed, "SELECT * FROM infra.outbox_items") as holder:
+        holder.execute("PREPARE TRANSACTION 'forgotten by its coordinator'")
+        holder.commit()
+    try:
+        with pytest.raises(
+            DatabaseUnavailable, match=r"in use by a prepared transaction \(see pg_prepared_xacts"
+        ):
+            release.migrate(deployed, wait_seconds=0)
+    finally:
+        execute_once(deployed, "ROLLBACK PREPARED 'forgotten by its coordinator'")
 
 
 @pytest.mark.dialect("postgres")

@@ -31,6 +31,7 @@ FAST_AND_UNSAFE = {
     "synchronous_commit": "off",
     "autovacuum": "off",
     "max_wal_size": "128MB",
+    "max_prepared_transactions": "120",
 }
 ROOM = 1024**3
 """Bytes that memory must have free to hold a server's files."""
@@ -64,8 +65,8 @@ def embedded_server() -> Iterator[str]:
         with psycopg.connect(server.url, autocommit=True) as connection:
             for name, value in FAST_AND_UNSAFE.items():
                 connection.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), value))
-            connection.execute("SELECT pg_reload_conf()")
-        yield server.url
+        server.stop()  # prepared transactions get their room when it starts
+        yield server.start()
     finally:
         server.stop()
         shutil.rmtree(folder, ignore_errors=True)
