@@ -36,6 +36,7 @@ from tests.interleavings.steps import (
 )
 
 A, B, W, V, O = "a producer", "another", "the worker", "a rival", "an operator"  # noqa: E741
+W2 = "the worker's other hand"
 """Sessions; a worker that has claimed something before has the same name there."""
 
 _LEASED = [*all_of(W, put("m1", group="g")), *all_of(W, claim())]
@@ -148,6 +149,40 @@ _EMPTIED = [
         [*all_of(W, put("m1", group="g"), put("m2", group="g")), *all_of(W, claim(2))],
     ),
 ]
+
+_HELD = [*all_of(W, *(put(f"m{n}", group="g") for n in range(1, 4))), *all_of(W, claim(2))]
+"""m1 and m2 of group g are leased to the worker, m3 waits behind them."""
+_HELD_TOO_LONG = [
+    *all_of(W, *(put(f"m{n}", group="g") for n in range(1, 4))),
+    *all_of(W, claim(2, lease=5)),
+    (W, advance(9)),
+]
+
+_PARTED = [
+    *(
+        Protocol(
+            f"a group settled by two hands at once, one with {step.kind}",
+            {W: [ack("m1"), COMMIT], W2: [step, COMMIT], V: [alone(claim())]},
+            _HELD,
+            waits=frozenset({"ack", step.kind}),
+        )
+        for step in (ack("m2"), release("m2"), fail("m2"))
+    ),
+    Protocol(
+        "a group reaped while a part of it is settled",
+        {W: [ack("m1"), COMMIT], O: [reap(), COMMIT], V: [alone(claim(3))]},
+        _HELD_TOO_LONG,
+        waits=frozenset({"reap", "claim"}),
+    ),
+    Protocol(
+        "one leased member is marked while the other is settled",
+        {A: [mark_processed("m1"), COMMIT], W: [ack("m2"), COMMIT], V: [alone(claim())]},
+        _HELD,
+        box="inbox",
+        waits=frozenset({"ack", "mark_processed"}),
+    ),
+]
+"""Who settles a part of a group takes turns with whoever settles another part."""
 
 _PROBED = [
     Protocol(
@@ -619,6 +654,27 @@ _MARKS = [
         _LEASED,
     ),
     Protocol(
+        "ticks around a replay into a group",
+        {O: [_TICK, _TICK, _TICK], A: [replay("m1"), COMMIT], B: [alone(put("m2", group="g"))]},
+        [*all_of(W, put("m1", group="g")), *all_of(W, claim()), *all_of(W, fail())],
+    ),
+    Protocol(
+        "ticks around a message seen long ago that joins a group",
+        {O: [_TICK, _TICK, _TICK], A: [put("m1", group="g"), COMMIT], B: [alone(put("m2", group="g"))]},
+        all_of(W, already_processed("m1")),
+        box="inbox",
+    ),
+    Protocol(
+        "ticks around members given back and claimed",
+        {O: [_TICK, _TICK, _TICK], W: [release(), COMMIT], V: [claim(), ROLLBACK]},
+        [*all_of(W, put("m1", group="g"), put("m2", group="g")), *all_of(W, claim())],
+    ),
+    Protocol(
+        "ticks around messages of other priorities",
+        {O: [_TICK, _TICK, _TICK], A: [put("m1", priority=3), COMMIT], B: [put("m2", priority=-3), ROLLBACK]},
+        all_of(W, put("m3", priority=3)),
+    ),
+    Protocol(
         "ticks around the probe of a join",
         {W: [ack(), COMMIT], V: [claim(), COMMIT], O: [_TICK, advance(1), _TICK]},
         [
@@ -633,6 +689,7 @@ PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
         *_EMPTIED,
+        *_PARTED,
         *_PROBED,
         *_COLLAPSED,
         *_WITHDRAWN,

@@ -69,7 +69,7 @@ def test_orders_are_all_different(db: Database) -> None:
 def test_a_failure_names_its_order(db: Database) -> None:
     """What a failure prints is enough to run that order, and no other, again."""
     step = put("m1")
-    sessions = {"one": [step, COMMIT], "the other": [replace(step, may_wait_for=frozenset()), COMMIT]}
+    sessions = {"one": [step, COMMIT], "the other": [replace(step, may_wait_for_key=frozenset()), COMMIT]}
     protocol = Protocol("impatient", sessions, box="inbox")
     with pytest.raises(BrokenError, match="the other: put m1 topic t waits for one") as failed:
         exhaust(db, protocol)
