@@ -158,7 +158,39 @@ _HELD_TOO_LONG = [
     (W, advance(9)),
 ]
 
+_TWO_FOR_ONE = [
+    (A, put("m1", group="g", key="k")),
+    *all_of(B, put("m2", group="g")),
+    (A, COMMIT),
+    *all_of(W, claim()),
+    *all_of(W, release()),
+]
+"""Two tickets for one group, which has a row: neither of two producers saw the other."""
+
 _PARTED = [
+    Protocol(
+        "a head becomes a step beside a ticket too many",
+        {A: [attach("j", "m1"), COMMIT], W: [claim(), COMMIT], V: [alone(claim()), advance(1)]},
+        [*_TWO_FOR_ONE, *all_of(A, start_join("j", 1))],
+    ),
+    Protocol(
+        "a group with a ticket too many and two workers",
+        {W: [claim(), COMMIT, ack(), COMMIT], V: [claim(), COMMIT]},
+        _TWO_FOR_ONE,
+    ),
+    Protocol(
+        "a group with a ticket too many is settled while a rival meets it",
+        {W: [ack(), COMMIT], V: [claim(), COMMIT], A: [put("m3", group="g"), COMMIT]},
+        [*_TWO_FOR_ONE, *all_of(W, claim())],
+    ),
+    *(
+        Protocol(
+            f"a head is replaced beside a ticket too many, with {end.kind} at the end",
+            {A: [put("m3", key="k"), end], W: [claim(), COMMIT], V: [alone(claim()), advance(1)]},
+            _TWO_FOR_ONE,
+        )
+        for end in (COMMIT, ROLLBACK)
+    ),
     *(
         Protocol(
             f"a group settled by two hands at once, one with {step.kind}",
@@ -581,9 +613,10 @@ _REVIVED = [
         _DEAD,
     ),
     Protocol(
-        "a dead message is replayed twice, once undone",
-        {A: [replay("m1"), COMMIT], O: [replay("m1"), ROLLBACK], W: [claim(), COMMIT]},
+        "a dead message is replayed twice",
+        {A: [replay("m1"), COMMIT], O: [replay("m1"), COMMIT], W: [claim(), COMMIT]},
         _DEAD,
+        alike=[frozenset({A, O})],
     ),
     Protocol(
         "a message fails while it is replayed and discarded",

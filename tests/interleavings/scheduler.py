@@ -283,8 +283,10 @@ class Scheduler:
             if session.is_open:
                 self._start(session, Step("rollback", lambda _w, _s: "ROLLBACK", ending="rollback"))
         world.check()
-        self._advance(_LATER)
         by_topic = zlib.crc32(", ".join(self._order).encode()) % 2 == 1
+        # First what is due now, then what is due later, or leased, and at last what a pause holds up.
+        self._drain(self._stuck, by_topic=by_topic)
+        self._advance(_LATER)
         if any(step.kind == "pause" for steps in self.protocol.sessions.values() for step in steps):
             self._drain(self._stuck, by_topic=by_topic)
             for topic in sorted(world.topics):
@@ -292,7 +294,7 @@ class Scheduler:
         self._drain(self._left, by_topic=by_topic)
 
     def _stuck(self) -> str:
-        """What should have been handed out, though some topics are paused."""
+        """What should have been handed out by now."""
         rows = self._observer.ask(places.claimable_text(self._world.box))
         return f"stuck: {[row['id'] for row in rows]}" if rows else ""
 
