@@ -718,6 +718,67 @@ _MARKS = [
     ),
 ]
 
+_DECIDES = ("queue/_regroup.sql", "alone := ARRAY(")
+"""Between the look that shows no member and the lock under which that is decided."""
+_PUTS_OUT = ("queue/_regroup.sql", "INSERT INTO {{ box.scheduled }} (due_at, no, lane, topic, group_id)")
+_LOCKS = ("queue/_admit.sql", "known := ARRAY(\n            SELECT g.group_id")
+_LOOKS_AGAIN = ("queue/_admit.sql", "known := ARRAY(\n            SELECT u.group_id")
+_BRINGS = ("queue/_admit.sql", "WITH head AS MATERIALIZED (")
+_TAKES = ("queue/_claim_groups.sql", "free := ARRAY(\n        SELECT g.group_id")
+_MAKES_SURE = ("queue/_claim_groups.sql", "free := ARRAY(\n        SELECT u.group_id")
+_SEES_HELD = ("queue/_surplus.sql", "sure := ARRAY(")
+_NOTES = ("queue/_tick.sql", "PERFORM FROM {{ db._box }} AS b WHERE")
+_DRAWN = ("outbox/enqueue.sql", "now_at := {{ db._now }}();")
+
+_INSIDE = [
+    Protocol(
+        "a producer and a settlement, each inside of the other",
+        {A: [put("m2", group="g"), COMMIT], W: [ack(), COMMIT]},
+        _LEASED,
+        stops=[_DECIDES, _PUTS_OUT, _LOCKS, _LOOKS_AGAIN, _BRINGS],
+    ),
+    Protocol(
+        "a producer of a delayed member and a settlement, each inside of the other",
+        {A: [put("m2", group="g", delay=50), COMMIT], W: [ack(), COMMIT], B: [alone(put("m3", group="g"))]},
+        _LEASED,
+        stops=[_DECIDES, _PUTS_OUT],
+    ),
+    Protocol(
+        "a settlement and a claim that meets a ticket, each inside of the other",
+        {A: [alone(put("m3", group="g"))], W: [ack(), COMMIT], V: [alone(claim())]},
+        [*_TWO_FOR_ONE, *all_of(W, claim())],
+        stops=[_DECIDES, _SEES_HELD, _TAKES],
+    ),
+    Protocol(
+        "two claims of one group, each inside of the other",
+        {W: [claim(), COMMIT], V: [claim(), COMMIT]},
+        _TWO_FOR_ONE,
+        stops=[_SEES_HELD, _TAKES, _MAKES_SURE],
+    ),
+    Protocol(
+        "a probe of a group inside of which it is added to, claimed and settled",
+        {
+            A: [alone(put("m2", group="g"))],
+            W: [alone(claim()), alone(ack()), alone(put("m3", group="g"))],
+            V: [alone(claim())],
+        },
+        [
+            *all_of(A, put("m1", group="g", key="k", delay=5)),
+            *all_of(A, put("m0", key="k")),
+            *all_of(W, claim()),
+            *all_of(W, ack()),
+            (W, advance(10)),
+        ],
+        stops=[_DECIDES],
+    ),
+    Protocol(
+        "ticks inside of an enqueue, and an enqueue inside of ticks",
+        {A: [put("m2"), COMMIT], O: [_TICK, _TICK]},
+        all_of(A, put("m1")),
+        stops=[_NOTES, _DRAWN],
+    ),
+]
+
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
@@ -732,5 +793,6 @@ PROTOCOLS = {
         *_PAUSED,
         *_REVIVED,
         *_MARKS,
+        *_INSIDE,
     )
 }

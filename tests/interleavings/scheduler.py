@@ -11,6 +11,9 @@ in exactly one place, a group that waits has a ticket, counters are exact); clai
 another holds, and no group's member before those in front of it. At the end everything is claimed until
 nothing is left: whatever is stuck, was lost or comes twice shows then.
 
+Statements of a routine are a session's steps too where a protocol names stops: then the routine is deployed
+with a lock to wait for in these places, and whoever comes there is let on at its turn.
+
 PostgreSQL only: there a session that waits can be seen from outside (`pg_blocking_pids`), and locks are let
 go before a commit is answered. Babelfish, which the T-SQL tests run on, lets one claim at a time run and
 keeps its application locks from that view; what T-SQL promises is tested by open sessions in
@@ -42,6 +45,8 @@ _ROUNDS = 20
 _LOOKS = 4
 _PATIENCE = 300
 """Claims after which even what only a patrol finds has come: a lease that was committed after its time."""
+_STOPS = 40
+"""More than a session meets in one order."""
 _LATER = 2000
 """Seconds beyond every lease and delay of a protocol, short of the hour for which join.wait is parked."""
 _SETTINGS = (
@@ -92,6 +97,8 @@ class Protocol:
     box: str = "outbox"
     alike: Sequence[frozenset[str]] = ()
     """Sessions with the same statements, of which any may come first."""
+    stops: Sequence[tuple[str, str]] = ()
+    """Where in routines the sessions stop, so that others come between: files, and the texts before which."""
     waits: frozenset[str] = frozenset()
     """Kinds of statements that take the very messages which others settle: these may wait for them."""
 
@@ -109,6 +116,11 @@ class _Session:
     """How many statements were sent before the step's own."""
     is_lost: bool = False
     """Whether an error has ended the transaction; what is left of it does nothing."""
+    stops: int = 0
+    """How often it has stopped inside of a routine since the order began."""
+    is_stopped: bool = False
+    commits: int = 0
+    """How many commits there had been when the statement that runs was sent."""
     done: list[Step] = field(default_factory=list)
     """The statements of the open transaction."""
 
@@ -127,14 +139,20 @@ class Scheduler:
         names = {*protocol.sessions, *(name for name, _ in protocol.before)}
         self._links = {name: Link(db, _SETTINGS) for name in sorted(names)}
         self._sessions: dict[str, _Session] = {}
+        # Whoever comes to a stop asks for a lock that the gate has, and goes on once the gate lets it go.
+        self._gate = Link(db)
+        if protocol.stops:
+            for link in (*self._links.values(), self._observer):
+                link.ask("CREATE TEMPORARY SEQUENCE stops")
         self._by_pid = {link.pid: name for name, link in self._links.items()}
         self._trace: list[str] = []
         self._order: list[str] = []
         self._world = World(box, self._observer)
+        self._commits = 0
 
     def close(self) -> None:
         """Ends all sessions."""
-        for link in (*self._links.values(), self._observer):
+        for link in (*self._links.values(), self._observer, self._gate):
             link.close()
 
     def run(self, choose: Callable[[list[str]], str]) -> None:
@@ -145,12 +163,16 @@ class Scheduler:
                 self._start(self._sessions[name], step)
                 if self._sessions[name].running is not None:
                     raise BrokenError(f"{step.text} waits before the others have begun")
+            self._shut_gate()
             while able := self._able():
                 name = choose(able)
                 self._order.append(name)
                 session = self._sessions[name]
-                session.at += 1
-                self._start(session, session.steps[session.at - 1])
+                if session.is_stopped:
+                    self._go_on(session)
+                else:
+                    session.at += 1
+                    self._start(session, session.steps[session.at - 1])
             if waiting := [s.name for s in self._sessions.values() if s.running is not None]:
                 raise BrokenError(f"{waiting} wait for ever")
             self._finish()
@@ -160,14 +182,36 @@ class Scheduler:
     def _begin(self) -> None:
         self._observer.ask(f"SELECT setseed(0.5); {self._reset}")
         self._world = World(self.protocol.box, self._observer)
+        self._commits = 0
         self._trace, self._order = [], []
         self._sessions = {
             name: _Session(name, link, self.protocol.sessions.get(name, ()))
             for name, link in self._links.items()
         }
 
+    def _shut_gate(self) -> None:
+        if self.protocol.stops:
+            for link in self._links.values():
+                link.ask("SELECT setval('pg_temp.stops', 1, false)")
+            pids = ", ".join(f"({link.pid})" for link in self._links.values())
+            self._gate.ask(
+                "SELECT pg_advisory_unlock_all(); SELECT pg_advisory_lock(s.pid, n)"
+                f" FROM (VALUES {pids}) AS s (pid) CROSS JOIN generate_series(1, {_STOPS}) AS n"
+            )
+
+    def _go_on(self, session: _Session) -> None:
+        """From a stop inside of a routine to the next, or to the routine's end."""
+        self._trace.append(f"{session.name} goes on")
+        session.is_stopped = False
+        self._gate.ask(f"SELECT pg_advisory_unlock({session.link.pid}, {session.stops})")
+        self._wait_for(session)
+
     def _able(self) -> list[str]:
-        able = [s.name for s in self._sessions.values() if s.running is None and s.at < len(s.steps)]
+        able = [
+            s.name
+            for s in self._sessions.values()
+            if s.is_stopped or (s.running is None and s.at < len(s.steps))
+        ]
         for class_ in self.protocol.alike:
             fresh = sorted(n for n in able if n in class_ and self._sessions[n].at == 0)
             able = [name for name in able if name not in fresh[1:]]
@@ -198,6 +242,7 @@ class Scheduler:
             session.is_seeded = True
         session.done.append(step)
         session.running = step
+        session.commits = self._commits
         session.link.send(text)
         self._wait_for(session)
 
@@ -209,17 +254,25 @@ class Scheduler:
         self._end(session)
         # One that was let go may let others go in turn.
         for other in self._sessions.values():
-            if other.running is not None:
+            if other.running is not None and not other.is_stopped:
                 self._wait_for(other)
 
     def _blockers(self, session: _Session) -> list[str]:
         rows = self._observer.ask(f"SELECT unnest(pg_blocking_pids({session.link.pid})) AS pid")
-        return sorted({self._by_pid[int(str(row["pid"]))] for row in rows})
+        pids = {int(str(row["pid"])) for row in rows}
+        if self._gate.pid in pids:
+            session.is_stopped = True
+            session.stops += 1
+            self._trace.append(f"   ({session.name} stops)")
+            return [session.name]
+        return sorted(self._by_pid[pid] for pid in pids)
 
     def _is_waiting(self, session: _Session, blockers: list[str]) -> bool:
         """Whether it really waits for these; fails if it must not."""
         step = session.running
         assert step is not None
+        if session.is_stopped:
+            return True
         for name in blockers:
             done = self._sessions[name].done
             if not any(self._may_wait(step, other) for other in done):
@@ -259,6 +312,8 @@ class Scheduler:
         rows = answers[-1]
         if step.looks:
             world.unfinished = answers[session.ahead]
+            # What was there at the beginning says nothing about the end if others have committed meanwhile.
+            world.is_recent = session.commits == self._commits
         if step.then is not None:
             step.then(world, session.name, rows)
         if rows and not step.ending:
@@ -272,6 +327,7 @@ class Scheduler:
             session.is_open, session.done = False, []
         elif step.ending == "commit" or step.alone:
             world.commit(session.name)
+            self._commits += 1
             session.is_open, session.done = False, []
             if self._order:
                 world.check()
@@ -279,6 +335,7 @@ class Scheduler:
     def _finish(self) -> None:
         """Everything is over: whatever waits must come, in order and once, and the accounts be right."""
         world, observer = self._world, self._observer
+        self._gate.ask("SELECT pg_advisory_unlock_all()")
         for session in self._sessions.values():
             if session.is_open:
                 self._start(session, Step("rollback", lambda _w, _s: "ROLLBACK", ending="rollback"))
@@ -332,6 +389,7 @@ class Scheduler:
         )
         observer.send(f"{places.unfinished_text(world.box)}; {text}")
         world.unfinished, rows = observer.answers()
+        world.is_recent = True
         ids = [int(str(row["id"])) for row in rows]
         if not ids:
             return 0

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.concurrency.planting import Bug, planted
+from tests.concurrency.planting import Bug
 from tests.interleavings.protocols import PROTOCOLS
 from tests.interleavings.scheduler import exhaust
+from tests.interleavings.stops import stopping
 from tests.interleavings.world import BrokenError
 from tests.support.database import Database
 
@@ -78,6 +79,40 @@ PLANTED: list[tuple[Bug, str]] = [
             [(" OR free.id > settled", "")],
         ),
         "a topic is paused while a group with another topic in front is settled",
+    ),
+    # The same inside of routines
+    (
+        Bug(
+            "a producer trusts what it saw before the lock",
+            "queue/_admit.sql",
+            [
+                (
+                    f'FROM unnest(known) AS u (group_id)\n            WHERE {_HELD} OR {{{{ others_wait("u.group_id") }}}}',
+                    "FROM unnest(known) AS u (group_id)",
+                )
+            ],
+        ),
+        "a producer and a settlement, each inside of the other",
+    ),
+    (
+        Bug(
+            "a claim trusts what it saw before the lock",
+            "queue/_claim_groups.sql",
+            [(f"WHERE NOT {_HELD}", "")],
+        ),
+        "two claims of one group, each inside of the other",
+    ),
+    (
+        Bug(
+            "a settlement trusts what it saw before the lock",
+            "queue/_regroup.sql",
+            [("u.group_id = ANY (alone)", "false")],
+        ),
+        "a producer and a settlement, each inside of the other",
+    ),
+    (
+        Bug("the number before the xid", "outbox/enqueue.sql", [("PERFORM pg_current_xact_id();", "")]),
+        "ticks inside of an enqueue, and an enqueue inside of ticks",
     ),
     # Who holds a group
     (
@@ -270,5 +305,6 @@ PLANTED: list[tuple[Bug, str]] = [
 @pytest.mark.parametrize(("bug", "name"), PLANTED, ids=[bug.name.replace(" ", "_") for bug, _ in PLANTED])
 def test_planted_fault(bug: Bug, name: str, db: Database, tmp_path: Path) -> None:
     """Some order goes red."""
-    with planted(db, bug, tmp_path), pytest.raises(BrokenError, match="again: "):
-        exhaust(db, PROTOCOLS[name])
+    protocol = PROTOCOLS[name]
+    with stopping(db, protocol, tmp_path, [bug]), pytest.raises(BrokenError, match="again: "):
+        exhaust(db, protocol)
