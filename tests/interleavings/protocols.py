@@ -774,7 +774,7 @@ _INSIDE = [
     Protocol(
         "ticks inside of an enqueue, and an enqueue inside of ticks",
         {A: [put("m2"), COMMIT], O: [_TICK, _TICK]},
-        all_of(A, put("m1")),
+        [*all_of(W, put("m1")), *all_of(W, claim()), *all_of(W, ack())],
         stops=[_NOTES, _DRAWN],
     ),
 ]

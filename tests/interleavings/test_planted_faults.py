@@ -83,19 +83,6 @@ PLANTED: list[tuple[Bug, str]] = [
     # The same inside of routines
     (
         Bug(
-            "a producer trusts what it saw before the lock",
-            "queue/_admit.sql",
-            [
-                (
-                    f'FROM unnest(known) AS u (group_id)\n            WHERE {_HELD} OR {{{{ others_wait("u.group_id") }}}}',
-                    "FROM unnest(known) AS u (group_id)",
-                )
-            ],
-        ),
-        "a producer and a settlement, each inside of the other",
-    ),
-    (
-        Bug(
             "a claim trusts what it saw before the lock",
             "queue/_claim_groups.sql",
             [(f"WHERE NOT {_HELD}", "")],
