@@ -139,6 +139,10 @@ class Scheduler:
         names = {*protocol.sessions, *(name for name, _ in protocol.before)}
         self._links = {name: Link(db, _SETTINGS) for name in sorted(names)}
         self._sessions: dict[str, _Session] = {}
+        self._observer.ask(f"PREPARE claimable AS {places.claimable_text(box)}")
+        self._observer.ask(f"PREPARE messages AS {places.messages_text(box)}")
+        for link in (*self._links.values(), self._observer):
+            link.ask(f"PREPARE unfinished AS {places.unfinished_text(box)}")
         # Whoever comes to a stop asks for a lock that the gate has, and goes on once the gate lets it go.
         self._gate = Link(db)
         if protocol.stops:
@@ -227,7 +231,7 @@ class Scheduler:
         if text is None or (step.ending and not session.is_open and step.ending != "savepoint"):
             return
         if step.looks:
-            text = f"{places.unfinished_text(world.box)}; {text}"
+            text = f"EXECUTE unfinished; {text}"
         session.ahead = 0
         if not session.is_open:
             if not step.alone:
@@ -352,13 +356,13 @@ class Scheduler:
 
     def _stuck(self) -> str:
         """What should have been handed out by now."""
-        rows = self._observer.ask(places.claimable_text(self._world.box))
+        rows = self._observer.ask("EXECUTE claimable")
         return f"stuck: {[row['id'] for row in rows]}" if rows else ""
 
     def _left(self) -> str:
         """What should not be left, once everything has been claimed; else whether the accounts are right."""
         world, observer = self._world, self._observer
-        observer.send(f"EXECUTE check_{world.box}_drained; {places.messages_text(world.box)}")
+        observer.send(f"EXECUTE check_{world.box}_drained; EXECUTE messages")
         broken, messages = observer.answers()
         if not broken:
             self._account(messages)
@@ -387,7 +391,7 @@ class Scheduler:
         text = world.call(
             f"{world.box}_claim", owner_token=owner, lease_seconds=600, batch_size=100, topics=topics
         )
-        observer.send(f"{places.unfinished_text(world.box)}; {text}")
+        observer.send(f"EXECUTE unfinished; {text}")
         world.unfinished, rows = observer.answers()
         world.is_recent = True
         ids = [int(str(row["id"])) for row in rows]

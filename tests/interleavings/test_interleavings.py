@@ -31,9 +31,9 @@ from tests.support.database import Database
 pytestmark = pytest.mark.dialect("postgres")
 
 EXHAUSTIVE_ENGINE = "pg18"
-FEW = 130
+FEW = 90
 """Orders that are all run."""
-PART = 50
+PART = 20
 """Orders that are run of those with more."""
 GLIMPSE = 6
 """Orders of each protocol on the other servers."""
