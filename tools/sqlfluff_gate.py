@@ -28,8 +28,8 @@ CONFIG = REPOSITORY / ".sqlfluff"
 NAMES = {"postgres": "postgres", "mssql": "tsql"}
 """sqlfluff's names of the dialects."""
 FALSE_ALARMS = re.compile(
-    # It would write IDENTITY (1, 1), and takes the TOP of a DELETE for a name.
-    r"Expected single whitespace between ('IDENTITY' keyword|naked identifier) and start bracket"
+    # It would write IDENTITY (1, 1) and OPENJSON (…), and takes the TOP of a DELETE for a name.
+    r"Expected single whitespace between ('(?:IDENTITY|OPENJSON)' keyword|naked identifier) and start bracket"
     # It reads m.definition LIKE as a reference of its own.
     r"|Unqualified reference '\w+\.'"
 )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pysqlbox.deploy.names import Box, merge_boxes
+from pysqlbox.deploy.declarations import PINNED_PATH, unpinned_definers
+from pysqlbox.deploy.names import Box, check_box_names, check_role_names, merge_boxes
 from pysqlbox.deploy.paths import migrations_root
 from pysqlbox.deploy.render import Renderer, Unit
 from pysqlbox.deploy.store import NotReplaceable, Record, Store
-from pysqlbox.errors import SchemaMismatch
+from pysqlbox.errors import InvalidState, SchemaMismatch
 
 _MIGRATION = re.compile(r"(\d{4})\..+\.py")
 
@@ -31,6 +32,8 @@ class Plan:
     drifted: list[str] = field(default_factory=list)
     #: Table files whose text is not what was deployed: released ones must not be edited.
     edited: list[str] = field(default_factory=list)
+    #: What the database's own settings lack, each with the statement that mends it.
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def changes(self) -> bool:
@@ -65,14 +68,20 @@ class Deployment:
                 f" ({self.target}): deploy with the newer release"
             )
         known = store.boxes() if self._deployed else []
+        self._known = frozenset(known)
         self.boxes = merge_boxes(known, boxes)
+        check_box_names(store.dialect, store.schema, self.boxes)
         self._records = {record.id: record for record in store.records()} if self._deployed else {}
         roles = roles or any(name.startswith("roles/") for name in self._records)
+        if roles:
+            check_role_names(store.dialect, store.schema)
         renderer = Renderer(
             store.dialect, schema=store.schema, boxes=self.boxes, root=root, test_clock=test_clock
         )
         units = list(renderer.units(roles=roles))
         renderer.check_names()
+        if store.dialect == "postgres":
+            _refuse_unpinned(units, roles=roles)
         self._tables = [unit for unit in units if unit.kind == "versioned" and unit.version <= self.target]
         self._routines = [unit for unit in units if unit.kind == "repeatable"]
         self._positions = {unit.id: position for position, unit in enumerate(units)}
@@ -96,11 +105,13 @@ class Deployment:
         ]
         drifted = set(plan.drifted)
         changed = [unit for unit in self._routines if self._text_changed(unit) or unit.id in drifted]
-        if plan.tables:
+        if self._changes_tables(self._pending_tables()):
             changed = self._routines
         elif changed:  # roles grant on what is there, so they follow every change
-            changed = [unit for unit in self._routines if unit in changed or unit.folder == "roles"]
+            ids = {unit.id for unit in changed}
+            changed = [unit for unit in self._routines if unit.id in ids or unit.folder == "roles"]
         plan.routines = [unit.id for unit in changed]
+        self._refuse_strangers(changed)
         shipped = {unit.id for unit in (*self._tables, *self._routines)}
         plan.dropped = [
             record.id
@@ -114,13 +125,12 @@ class Deployment:
         if self.plan.schema and not self.store.schema_exists():
             self.store.create_schema()
         pending = [unit for unit in self._pending_tables() if unit.version <= limit]
-        if any(unit.version > 1 for unit in pending) and not self._cleared:
+        if self._changes_tables(pending) and not self._cleared:
             self.store.clear_for_tables(self._object_names())
             self._cleared = True
-        for unit in pending:
-            self.store.run(unit)
+        self.store.run(pending)
         if pending:
-            records = [self._record(unit, None) for unit in pending]
+            records = [self._record(unit) for unit in pending]
             self.store.save(records)
             self._records |= {record.id: record for record in records}
         self.store.add_boxes(self.boxes)
@@ -133,35 +143,51 @@ class Deployment:
             return
         wanted = set(self.plan.routines)
         gone = [self._records[name] for name in self.plan.dropped]
-        kept = {unit.object_name for unit in self._routines}
-        stale = [
-            record.object_name for record in gone if record.object_name and record.object_name not in kept
-        ]
         changed = [unit for unit in self._routines if unit.id in wanted]
+        roles = [unit for unit in changed if unit.folder == "roles"]
+        made = [unit for unit in changed if unit.folder != "roles"]
+        old = [*gone, *(self._records[unit.id] for unit in made if unit.id in self._records)]
         try:
-            self.store.create(changed, stale)
+            objects = self.store.create(made, [name for record in old for name in record.names])
         except NotReplaceable:
             self.store.clear(self._object_names())
-            changed = self._routines
-            self.store.create(changed, [])
-        objects = self.store.objects()
+            made = [unit for unit in self._routines if unit.folder != "roles"]
+            objects = self.store.create(made, [])
         self.store.forget(record.id for record in gone)
-        self.store.save(self._record(unit, objects.get(unit.object_name)) for unit in changed)
+        records = [self._record(unit, objects.get(unit.id, ())) for unit in (*made, *roles)]
+        self.store.finish(records, roles)
+
+    def _refuse_strangers(self, changed: Sequence[Unit]) -> None:
+        """Nothing that somebody else made in the schema is ever replaced."""
+        if self.plan.schema or not changed:
+            return
+        found = self.store.strangers(
+            [unit for unit in changed if has_object(unit)], set(self._object_names())
+        )
+        if found:
+            raise InvalidState(
+                f"schema {self.store.schema!r} has objects that pysqlbox would create and did not make:"
+                f" {', '.join(found[:5])}{' and more' if len(found) > 5 else ''}; rename or drop them"
+            )
+
+    def _changes_tables(self, pending: Sequence[Unit]) -> bool:
+        """Whether tables that are in use change; those of a box that is just being added are not."""
+        return any(unit.version > 1 and (unit.box is None or unit.box in self._known) for unit in pending)
 
     def _pending_tables(self) -> list[Unit]:
         return [unit for unit in self._tables if unit.id not in self._records]
 
     def _object_names(self) -> list[str]:
         """The objects of every deployed routine and view, in the order of their creation."""
-        return [record.object_name for record in self._records.values() if record.object_name]
+        return [name for record in self._records.values() for name in record.names]
 
     def _text_changed(self, unit: Unit) -> bool:
         record = self._records.get(unit.id)
         return record is None or record.text_hash != unit.hash
 
-    def _record(self, unit: Unit, catalog_hash: bytes | None) -> Record:
+    def _record(self, unit: Unit, objects: tuple[str, ...] = ()) -> Record:
         name = unit.object_name if has_object(unit) else None
-        return Record(unit.id, self._positions[unit.id], name, unit.hash, catalog_hash if name else None)
+        return Record(unit.id, self._positions[unit.id], name, unit.hash, None, objects)
 
 
 def has_object(unit: Unit) -> bool:
@@ -177,3 +203,13 @@ def latest_version(migrations: Path) -> int:
 
 def _is_routine(identity: str) -> bool:
     return not identity.startswith("tables/")
+
+
+def _refuse_unpinned(units: Sequence[Unit], *, roles: bool) -> None:
+    """A definer's routine under its caller's search_path would run whatever the caller puts into that."""
+    found = unpinned_definers(units, roles=roles)
+    if found:
+        raise InvalidState(
+            f"{', '.join(found[:5])}: would run with the rights of the schema's owner"
+            f" and does not SET search_path = {PINNED_PATH}"
+        )

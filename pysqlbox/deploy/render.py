@@ -67,6 +67,11 @@ _VERSION = re.compile(r"(?P<version>\d{4})_")
 _TAG_OPEN = re.compile(r"\{[{%#]")
 _TAG_CLOSE = {"{{": "}}", "{%": "%}", "{#": "#}"}
 _MARK = "\ufdd0"  # a Unicode non-character: never part of a template
+_ROLE = re.compile(r"^\s*-- role: (?P<role>[a-z]+)\s*$", re.MULTILINE)
+
+#: Stands for the name of a named box in a text that is rendered once for all of them: a non-character, which
+#: no quoting changes. A template may ask whether its box is a default one, and nothing else of the name.
+BOX = "\ufdd1"
 
 
 class _Plain(str):
@@ -86,10 +91,7 @@ class _Names:
         if attribute.startswith("__"):
             raise AttributeError(attribute)
         name = self._full(attribute)
-        if len(name) > IDENTIFIER_LIMIT[self._dialect]:
-            raise InvalidArgument(
-                f"identifier {name!r}: longer than {IDENTIFIER_LIMIT[self._dialect]} characters"
-            )
+        _check_length(self._dialect, name)
         self._seen.add(name)
         quoted = quote_identifier(self._dialect, name)
         if self._schema is None:
@@ -117,6 +119,11 @@ class _NoBox:
         )
 
 
+def _check_length(dialect: Dialect, name: str) -> None:
+    if len(name) > IDENTIFIER_LIMIT[dialect]:
+        raise InvalidArgument(f"identifier {name!r}: longer than {IDENTIFIER_LIMIT[dialect]} characters")
+
+
 def object_name(name: str, prefix: str) -> str:
     """Put the prefix before a name, behind the underscore of an internal one."""
     return f"_{prefix}{name[1:]}" if name.startswith("_") else f"{prefix}{name}"
@@ -133,13 +140,38 @@ class Unit:
     kind: UnitKind
     version: int
     object_name: str
-    text: str
-    batches: tuple[str, ...]
+    dialect: Dialect
+    #: The text, with BOX in place of a named box's name.
+    pattern: str
+    #: SHA-256 of the pattern, as bytes.
+    digest: bytes
+    #: Who may call the routine, as its header says; internal for what has none.
+    role: str
+
+    @property
+    def text(self) -> str:
+        """What is sent to the database."""
+        return self.pattern.replace(BOX, self.box.name) if self.box else self.pattern
+
+    @property
+    def batches(self) -> tuple[str, ...]:
+        """The text in the parts that are sent as one."""
+        return split_batches(self.dialect, self.text)
 
     @property
     def hash(self) -> str:
-        """SHA-256 of the rendered text, as hex."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        """SHA-256 of the text, as hex; it is told by the pattern and the name that is put into it."""
+        name = self.box.name if self.box else ""
+        return hashlib.sha256(self.digest + name.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """A template rendered for one box, or for every named box of a kind."""
+
+    text: str
+    digest: bytes
+    is_empty: bool
 
 
 class Renderer:
@@ -162,6 +194,8 @@ class Renderer:
         self.preserve_lines = preserve_lines
         self.test_clock = test_clock
         self._templates: dict[str, jinja2.Template] = {}
+        self._patterns: dict[tuple[str, Box | None], _Pattern] = {}
+        self._sources: dict[str, str] = {}
         self._seen: dict[Box | None, set[str]] = {}
 
     @cached_property
@@ -187,13 +221,31 @@ class Renderer:
 
     def template_text(self, path: str) -> str:
         """The template as it stands on disk."""
-        return (self.root / path).read_text(encoding="utf-8")
+        if path not in self._sources:
+            self._sources[path] = (self.root / path).read_text(encoding="utf-8")
+        return self._sources[path]
 
     def render(self, path: str, box: Box | None = None) -> str:
         """Render one file; per-box folders need the box."""
+        text = self._pattern(path, box).text
+        return text.replace(BOX, box.name) if box else text
+
+    def _pattern(self, path: str, box: Box | None) -> _Pattern:
+        """One file, rendered once for all named boxes of a kind."""
+        stand_in = box if box is None or box in DEFAULT_BOXES else Box(BOX, box.kind)
+        found = self._patterns.get((path, stand_in))
+        if found is None:
+            text = self._render(path, stand_in)
+            digest = hashlib.sha256(text.encode()).digest()
+            found = _Pattern(text, digest, not split_batches(self.dialect, text))
+            self._patterns[path, stand_in] = found
+        return found
+
+    def _render(self, path: str, box: Box | None) -> str:
         seen = self._seen.setdefault(box, set())
         db_seen = self._seen.setdefault(None, set())
         prefix = f"{box.name}_" if box else ""
+        roles = self._routine_roles() if path.startswith("roles/") else ()
         try:
             text = self._template(path).render(
                 db=_Names(self.dialect, self.schema, "", db_seen if box is None else set()),
@@ -203,11 +255,25 @@ class Renderer:
                 box_name=_Plain(box.name) if box else jinja2.StrictUndefined(name="box_name"),
                 kind=box.kind if box else jinja2.StrictUndefined(name="kind"),
                 boxes=[{"name": _Plain(each.name), "kind": each.kind} for each in self.boxes],
+                routine_roles=roles,
                 test_clock=self.test_clock,
             )
         except (jinja2.TemplateError, TypeError) as error:
             raise InvalidArgument(f"{self.dialect}/{path}: {error}") from error
         return _place_lines(text) if self.preserve_lines else text
+
+    def _routine_roles(self) -> list[tuple[str, str]]:
+        """Every template of a routine, as a unit's id begins, and who may call it."""
+        return [
+            (path.removesuffix(".sql"), self._role(path))
+            for folder in FOLDERS
+            if not folder.startswith(("tables/", "views/", "roles"))
+            for path in self.paths(folder)
+        ]
+
+    def _role(self, path: str) -> str:
+        found = _ROLE.search(self.template_text(path))
+        return found["role"] if found else "internal"
 
     def _template(self, path: str) -> jinja2.Template:
         template = self._templates.get(path)
@@ -259,9 +325,8 @@ class Renderer:
         paths = self.paths(folder)
         for box in self.boxes_of(folder):
             for path in paths:
-                unit = self.unit(path, box)
-                if unit.batches:  # a file may render to nothing
-                    yield unit
+                if not self._pattern(path, box).is_empty:  # a file may render to nothing
+                    yield self.unit(path, box)
 
     def boxes_of(self, folder: str) -> list[Box] | list[None]:
         """The boxes a folder is rendered for; ``[None]`` for once per schema."""
@@ -276,7 +341,7 @@ class Renderer:
         stem = file.removesuffix(".sql")
         tables = folder.startswith("tables/")
         match = _VERSION.match(stem) if tables else None
-        text = self.render(path, box)
+        pattern = self._pattern(path, box)
         prefix = f"{box.name}_" if box else _PREFIXES.get(folder, "")
         name = stem if folder == "internal" and stem.startswith("_") else object_name(stem, prefix)
         identity = path.removesuffix(".sql")
@@ -288,18 +353,22 @@ class Renderer:
             kind="versioned" if tables else "repeatable",
             version=int(match["version"]) if match else 1,
             object_name=name,
-            text=text,
-            batches=split_batches(self.dialect, text),
+            dialect=self.dialect,
+            pattern=pattern.text,
+            digest=pattern.digest,
+            role="internal" if tables or folder.startswith(("views/", "roles")) else self._role(path),
         )
 
     def check_names(self) -> None:
         """Refuse boxes of which two would generate the same name; call after rendering everything."""
         owner: dict[str, str] = {}
         shared = {name.lower() for name in self._seen.get(None, set())}
-        for box, names in self._seen.items():
-            if box is None:
-                continue
-            for name in sorted(name.lower() for name in names):
+        for box in self.boxes:
+            for pattern in sorted(self._seen.get(box, set()) | self._seen.get(Box(BOX, box.kind), set())):
+                if box in DEFAULT_BOXES and BOX in pattern:
+                    continue
+                name = pattern.replace(BOX, box.name).lower()
+                _check_length(self.dialect, name)
                 other = owner.setdefault(name, box.name)
                 if other != box.name:
                     raise InvalidArgument(

@@ -4,45 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pysqlbox.deploy.declarations import declarations
 from pysqlbox.deploy.deployment import has_object
 from pysqlbox.deploy.names import Box, quote_identifier, quote_literal
 from pysqlbox.deploy.render import Unit
 from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, lock_key
-from pysqlbox.deploy.store_postgres import OBJECTS
+from pysqlbox.deploy.store_postgres import NAMED, OBJECTS, RESOLVE, fill
+from pysqlbox.deploy.waiting import LOCK_SECONDS
 
 _UNIT_TABLE = "tables/schema/unit"
 
 #: Drops what was deployed, the last first, and notes its grants for _RESTORE; both inside DO.
-_CLEAR = """DO $pysqlbox$
+_CLEAR = f"""DO $pysqlbox$
 DECLARE
     target text;
 BEGIN
     PERFORM set_config('pysqlbox.grants', coalesce(nullif(current_setting('pysqlbox.grants', true), ''), (
         SELECT coalesce(
-            jsonb_agg(jsonb_build_array(g.name, g.privilege_type, g.is_grantable, r.rolname)), '[]')
-        FROM (
-            SELECT p.proname AS name, a.*
-            FROM pg_proc AS p CROSS JOIN LATERAL aclexplode(p.proacl) AS a WHERE p.pronamespace = {oid}
-            UNION
-            SELECT c.relname, a.*
-            FROM pg_class AS c CROSS JOIN LATERAL aclexplode(c.relacl) AS a
-            WHERE c.relnamespace = {oid} AND c.relkind = 'v'
-        ) AS g
-        JOIN {unit} AS u ON u.object_name = g.name
-        LEFT JOIN pg_roles AS r ON r.oid = g.grantee
+            jsonb_agg(DISTINCT jsonb_build_array(o.name, a.privilege_type, a.is_grantable, r.rolname)), '[]')
+        FROM ({NAMED}) AS o
+        CROSS JOIN LATERAL aclexplode(o.acl) AS a
+        LEFT JOIN pg_roles AS r ON r.oid = a.grantee
+        WHERE o.object IN (SELECT unnest(u.objects) FROM {{unit}} AS u)
     )::text), true);
     FOR target IN
         SELECT o.target
-        FROM {unit} AS u
-        JOIN (
-            SELECT p.proname AS name,
-                CASE p.prokind WHEN 'p' THEN 'PROCEDURE ' ELSE 'FUNCTION ' END
-                    || p.oid::regprocedure AS target
-            FROM pg_proc AS p WHERE p.pronamespace = {oid} AND p.prokind IN ('f', 'p')
-            UNION ALL
-            SELECT c.relname, 'VIEW ' || c.oid::regclass
-            FROM pg_class AS c WHERE c.relnamespace = {oid} AND c.relkind = 'v'
-        ) AS o ON o.name = u.object_name
+        FROM {{unit}} AS u
+        CROSS JOIN LATERAL unnest(u.objects) AS e (object)
+        INNER JOIN ({NAMED}) AS o ON o.object = e.object
         ORDER BY u.position DESC
     LOOP
         EXECUTE 'DROP ' || target;
@@ -51,7 +40,7 @@ END;
 $pysqlbox$;
 """
 
-_RESTORE = """DO $pysqlbox$
+_RESTORE = f"""DO $pysqlbox$
 DECLARE
     held record;
 BEGIN
@@ -62,16 +51,14 @@ BEGIN
                 coalesce(nullif(current_setting('pysqlbox.grants', true), ''), '[]')::jsonb
             ) AS e (g)
         ), objects AS (
-            SELECT p.proname AS name, p.oid::regprocedure::text AS target, 'FUNCTION' AS kind
-            FROM pg_proc AS p WHERE p.pronamespace = {oid} AND p.prokind = 'f'
-            UNION ALL
-            SELECT c.relname, c.oid::regclass::text, 'TABLE'
-            FROM pg_class AS c WHERE c.relnamespace = {oid} AND c.relkind = 'v'
+            SELECT o.name, regexp_replace(o.target, '^VIEW ', 'TABLE ') AS target
+            FROM ({NAMED}) AS o
+            WHERE o.object IN (SELECT unnest(u.objects) FROM {{unit}} AS u)
         )
-        SELECT DISTINCT 1 AS step, format('REVOKE ALL ON %s %s FROM PUBLIC', o.kind, o.target) AS command
+        SELECT DISTINCT 1 AS step, format('REVOKE ALL ON %s FROM PUBLIC', o.target) AS command
         FROM objects AS o JOIN grants AS g USING (name)
         UNION ALL
-        SELECT 2, format('GRANT %s ON %s %s TO %s%s', g.privilege, o.kind, o.target,
+        SELECT 2, format('GRANT %s ON %s TO %s%s', g.privilege, o.target,
             coalesce(quote_ident(g.role), 'PUBLIC'),
             CASE WHEN g.grantable THEN ' WITH GRANT OPTION' ELSE '' END)
         FROM objects AS o JOIN grants AS g USING (name)
@@ -79,6 +66,21 @@ BEGIN
     LOOP
         EXECUTE held.command;
     END LOOP;
+END;
+$pysqlbox$;
+"""
+
+#: Ends the script before it would replace what others made; what was deployed has been dropped by then.
+_STRANGERS = f"""DO $pysqlbox$
+DECLARE
+    stranger text;
+BEGIN
+    SELECT string_agg(o.object, ', ') INTO stranger
+    FROM ({RESOLVE}) AS o;
+    IF stranger IS NOT NULL THEN
+        RAISE EXCEPTION 'the schema has objects that pysqlbox would create and did not make:'
+            ' %; rename or drop them', stranger;
+    END IF;
 END;
 $pysqlbox$;
 """
@@ -140,6 +142,8 @@ class _Writer:
                 "DO $pysqlbox$ BEGIN",
                 f"    PERFORM pg_advisory_xact_lock({lock_key(self._schema)});",
                 "END; $pysqlbox$;",
+                "-- Whoever waits for a table makes everybody wait behind it: rather end, and be run again.",
+                f"SET LOCAL lock_timeout = '{LOCK_SECONDS * 1000:.0f}ms';",
                 self._when(
                     f"NOT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = {name})",
                     f"CREATE SCHEMA {quote_identifier('postgres', self._schema)};\n",
@@ -173,7 +177,7 @@ class _Writer:
         """All of them or none: what a routine's signature was, a script cannot know."""
         routines = [unit for unit in self._units if unit.kind == "repeatable"]
         shipped = ",\n    ".join(f"({_literal(unit.id)}, '{unit.hash}')" for unit in routines)
-        objects = OBJECTS.format(schema=_literal(self._schema))
+        objects = self._fill(OBJECTS)
         replaceable = "u.id NOT LIKE 'tables/%' AND u.id NOT LIKE 'roles/%'"
         question = (
             f"EXISTS (WITH shipped (id, text_hash) AS (VALUES\n    {shipped}\n), object AS ({objects})\n"
@@ -184,28 +188,35 @@ class _Writer:
             f"UNION ALL SELECT 1 FROM {self._unit} AS u"
             f" WHERE {replaceable} AND NOT EXISTS (SELECT 1 FROM shipped AS s WHERE s.id = u.id))"
         )
-        body = [self._fill(_CLEAR), f"DELETE FROM {self._unit} AS u WHERE {replaceable};\n"]
-        body += [unit.text + self._insert(unit) for unit in routines]
-        body += [
+        targets = [each.target for unit in routines for each in declarations(unit)]
+        strangers = fill(_STRANGERS, targets=_texts(targets))
+        body = [self._fill(_CLEAR), strangers, f"DELETE FROM {self._unit} AS u WHERE {replaceable};\n"]
+        body += [unit.text + self._insert(unit) for unit in routines if unit.folder != "roles"]
+        body.append(self._fill(_RESTORE))
+        body += [unit.text + self._insert(unit) for unit in routines if unit.folder == "roles"]
+        body.append(
             f"UPDATE {self._unit} AS u SET catalog_hash = o.hash FROM ({objects}) AS o"
-            " WHERE o.name = u.object_name;\n",
-            self._fill(_RESTORE),
-        ]
+            " WHERE o.name = u.object_name;\n"
+        )
         return self._when(question, "\n".join(body))
 
     def _insert(self, unit: Unit) -> str:
         name = _literal(unit.object_name) if has_object(unit) else "NULL"
+        made = [each.target for each in declarations(unit)]
+        resolved = fill(RESOLVE, targets=_texts(made))
+        objects = f"(SELECT array_agg(o.object) FROM ({resolved}) AS o)" if made else "DEFAULT"
         return (
-            f"INSERT INTO {self._unit} (id, position, object_name, text_hash)"
-            f" VALUES ({_literal(unit.id)}, {self._positions[unit.id]}, {name}, '{unit.hash}')"
-            " ON CONFLICT (id) DO UPDATE SET text_hash = excluded.text_hash, position = excluded.position;\n"
+            f"\n;INSERT INTO {self._unit} (id, position, object_name, text_hash, objects)"
+            f" VALUES ({_literal(unit.id)}, {self._positions[unit.id]}, {name}, '{unit.hash}', {objects})"
+            " ON CONFLICT (id) DO UPDATE SET text_hash = excluded.text_hash, position = excluded.position,"
+            " objects = excluded.objects;\n"
         )
 
     def _is_missing(self, unit: Unit) -> str:
         return f"NOT EXISTS (SELECT 1 FROM {self._unit} WHERE id = {_literal(unit.id)})"
 
     def _fill(self, template: str) -> str:
-        return template.replace("{oid}", self._oid).replace("{unit}", self._unit)
+        return fill(template, oid=self._oid, unit=self._unit)
 
     def _name(self, name: str) -> str:
         return f"{quote_identifier('postgres', self._schema)}.{quote_identifier('postgres', name)}"
@@ -213,6 +224,11 @@ class _Writer:
     @staticmethod
     def _when(question: str, body: str) -> str:
         return f"SELECT {question} AS pysqlbox_todo \\gset\n\\if :pysqlbox_todo\n{body}\\endif\n"
+
+
+def _texts(items: Sequence[str]) -> str:
+    """An array as an expression."""
+    return f"ARRAY[{', '.join(_literal(item) for item in items)}]::text[]"
 
 
 def _literal(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,6 +27,13 @@ class Record:
     object_name: str | None
     text_hash: str
     catalog_hash: bytes | None
+    #: Every routine and view the unit created, as the store tells one from another of the same name.
+    objects: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The objects; where the store has no more to tell them by, the name."""
+        return self.objects or ((self.object_name,) if self.object_name else ())
 
 
 class Store(Protocol):
@@ -41,6 +48,12 @@ class Store(Protocol):
 
     def lock(self) -> None:
         """Wait until no other deployment of this schema is under way; ends with the transaction."""
+
+    def session(self) -> int:
+        """What the server calls this session."""
+
+    def limit_waits(self, seconds: float) -> None:
+        """Wait for any other lock no longer than this."""
 
     def schema_exists(self) -> bool:
         """Whether the schema is there."""
@@ -61,13 +74,22 @@ class Store(Protocol):
         """The deployed units."""
 
     def objects(self) -> dict[str, bytes]:
-        """The routines and views the catalog holds, each with a hash of its definition."""
+        """The deployed routines and views that the catalog holds, each with a hash of its definition."""
 
-    def run(self, unit: Unit) -> None:
-        """Execute a unit."""
+    def strangers(self, units: Sequence[Unit], known: Collection[str]) -> list[str]:
+        """Objects in the place of those that units would create, and not among the known."""
 
-    def create(self, units: Sequence[Unit], stale: Sequence[str]) -> None:
-        """Create units anew and drop stale objects, or change nothing and raise NotReplaceable."""
+    def run(self, units: Sequence[Unit]) -> None:
+        """Execute units."""
+
+    def create(self, units: Sequence[Unit], stale: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """Create units anew and drop what is stale by then, or change nothing and raise NotReplaceable.
+
+        Answers each unit's objects where a name does not tell them.
+        """
+
+    def finish(self, records: Sequence[Record], roles: Sequence[Unit]) -> None:
+        """Save the records of what was created, run the units for roles, note what the catalog holds then."""
 
     def clear(self, names: Sequence[str]) -> None:
         """Drop objects, given in the order of their creation."""

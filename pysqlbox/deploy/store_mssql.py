@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -44,7 +45,8 @@ class MssqlStore:
         self._found: dict[str, str] | None = None
 
     def begin(self) -> None:
-        """Set what the created objects remember of their session."""
+        """Set what the created objects remember of their session; and a deployment may take its time."""
+        self.connection.timeout = 0
         mssql.run_batch(self.connection, SESSION)
 
     def lock(self) -> None:
@@ -58,6 +60,14 @@ class MssqlStore:
             raise DatabaseUnavailable(
                 f"another deployment of this schema is still running after {LOCK_TIMEOUT_SECONDS} seconds"
             )
+
+    def session(self) -> int:
+        """What the server calls this session."""
+        return int(self._execute("SELECT @@SPID")[0][0])
+
+    def limit_waits(self, seconds: float) -> None:
+        """Wait for any other lock no longer than this; it ends with the connection."""
+        mssql.run_batch(self.connection, f"SET LOCK_TIMEOUT {seconds * 1000:.0f};")
 
     def schema_exists(self) -> bool:
         """Whether the schema is there."""
@@ -104,23 +114,37 @@ class MssqlStore:
         # A definition is null for whoever may not see it: then it is there, whatever it says.
         return {str(name): bytes(digest or b"") for name, digest in self._execute(query, self.schema)}
 
-    def run(self, unit: Unit) -> None:
-        """Execute a unit batch by batch."""
-        for batch in unit.batches:
-            mssql.run_batch(
-                self.connection, self._without_or_alter(batch, unit) if self.is_babelfish else batch
-            )
+    def strangers(self, units: Sequence[Unit], known: Collection[str]) -> list[str]:
+        """Routines and views of the same name: a schema has each name once."""
+        return sorted({unit.object_name for unit in units} & self._kinds().keys() - set(known))
 
-    def create(self, units: Sequence[Unit], stale: Sequence[str]) -> None:
+    def run(self, units: Sequence[Unit]) -> None:
+        """Execute units batch by batch."""
+        for unit in units:
+            for batch in unit.batches:
+                mssql.run_batch(
+                    self.connection, self._without_or_alter(batch, unit) if self.is_babelfish else batch
+                )
+
+    def create(self, units: Sequence[Unit], stale: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Create or alter units, and drop what is stale."""
         self._found = None
         if self.is_babelfish and any(
             unit.folder.startswith("views/") and unit.object_name in self._kinds() for unit in units
         ):
             raise NotReplaceable("Babelfish cannot alter a view, nor drop one that another needs")
-        for unit in units:
-            self.run(unit)
-        self.clear(stale)
+        self.run(units)
+        created = {unit.object_name for unit in units}
+        self.clear([name for name in stale if name not in created])
+        return {}
+
+    def finish(self, records: Sequence[Record], roles: Sequence[Unit]) -> None:
+        """Save the records, which the roles go by, then grant, then note what the catalog now holds."""
+        if roles:
+            self.save(records)
+            self.run(roles)
+        objects = self.objects()
+        self.save(replace(row, catalog_hash=objects.get(row.object_name or "")) for row in records)
 
     def clear(self, names: Sequence[str]) -> None:
         """Drop objects, the last first."""

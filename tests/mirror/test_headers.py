@@ -57,7 +57,7 @@ def test_a_header_that_tells_a_parameter_twice_is_refused() -> None:
     read("mssql", unit)
     twice = unit.text.replace("-- returns:", "-- batch_size: any\n-- returns:")
     with pytest.raises(HeaderError, match="batch_size is told twice"):
-        read("mssql", replace(unit, text=twice))
+        read("mssql", replace(unit, pattern=twice))
 
 
 @each_routine

@@ -1,3 +1,5 @@
+{% import "macros/arguments.sql" as arguments with context %}
+
 -- The version of the tables, as the release that deployed them counts.
 -- A client that knows only lower ones must not work on this schema.
 -- returns: version
@@ -7,7 +9,7 @@
 CREATE OR ALTER PROCEDURE {{ db.schema_version }}
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     SELECT MAX(v.version) AS version FROM {{ db._version }} AS v;
 END;

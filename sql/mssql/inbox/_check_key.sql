@@ -10,7 +10,7 @@ CREATE OR ALTER PROCEDURE {{ box._check_key }}
     @source nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    SET NOCOUNT ON;
 
     IF @message_id IS NULL OR LEN(@message_id + N'.') = 1
         EXEC {{ db._reject }} @argument = N'message_id', @rule = N'must not be null or empty';

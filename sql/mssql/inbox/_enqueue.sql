@@ -1,7 +1,9 @@
 -- after: _renew
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/locks.sql" as locks with context %}
 
--- Writes one checked message: entered if its key is new, renewed if not, and placed. The key is taken by trying:
--- whoever is first has it, and only a transaction with the same key waits.
+-- Writes one checked message: entered if its key is new, renewed if not, and placed. Under the key's lock, so
+-- that only a transaction with the same key waits.
 -- id: drawn by the caller; handed back as the earlier message's if there is one
 -- returns: id, outcome, hash_mismatch; as output parameters
 -- errors: none
@@ -26,50 +28,36 @@ CREATE OR ALTER PROCEDURE {{ box._enqueue }}
     @received_at datetime2(6)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
-    DECLARE @tries int = 0;
-    DECLARE @is_written bit = 0;
+    {{ locks.variables() }}
     DECLARE @removed int;
     DECLARE @ids nvarchar(max);
 
+    {{ locks.wait(locks.message_key("@source_key", "@message_id_key"), "message_id") }}
     SET @outcome = NULL;
-    WHILE @is_written = 0 AND @outcome IS NULL
-    BEGIN
-        -- A violated key costs the statement, not the transaction; behind it the earlier row is there to read, or gone.
-        SET XACT_ABORT OFF;
-        BEGIN TRY
-            INSERT INTO {{ box.message }} (
-                id, first_seen_at, last_seen_at, due_at, expires_at, attempt, priority, source_key, message_id_key,
-                topic, payload, hash, group_id, collapse_key, headers
-            )
-            SELECT
-                @id, @received_at, @now_at, @due_at, @expires_at, 0, @priority, @source_key, @message_id_key,
-                @topic, @payload, @hash, @group_id, @collapse_key, @headers
-            WHERE NOT EXISTS (
-                SELECT 1
-                FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
-                WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key
-            );
-            SET @is_written = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
-        END TRY
-        BEGIN CATCH
-            SET XACT_ABORT ON;
-            SET @tries += 1;
-            IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @tries > 20
-                THROW;
-        END CATCH;
-        SET XACT_ABORT ON;
-        IF @is_written = 0
-            EXEC {{ box._renew }}
-                @id = @id OUTPUT, @outcome = @outcome OUTPUT, @hash_mismatch = @hash_mismatch OUTPUT, @topic = @topic,
-                @source_key = @source_key, @message_id_key = @message_id_key, @payload = @payload, @hash = @hash,
-                @due_at = @due_at, @group_id = @group_id, @priority = @priority, @collapse_key = @collapse_key,
-                @expires_at = @expires_at, @headers = @headers;
-    END;
-    IF @is_written = 0
+    IF EXISTS (
+        SELECT 1
+        FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+        WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key
+    )
+        EXEC {{ box._renew }}
+            @id = @id OUTPUT, @outcome = @outcome OUTPUT, @hash_mismatch = @hash_mismatch OUTPUT, @topic = @topic,
+            @source_key = @source_key, @message_id_key = @message_id_key, @payload = @payload, @hash = @hash,
+            @due_at = @due_at, @group_id = @group_id, @priority = @priority, @collapse_key = @collapse_key,
+            @expires_at = @expires_at, @headers = @headers;
+    IF @outcome IS NOT NULL
         RETURN;
 
+    -- New, or gone meanwhile.
+    INSERT INTO {{ box.message }} (
+        id, first_seen_at, last_seen_at, due_at, expires_at, attempt, priority, source_key, message_id_key, topic,
+        payload, hash, group_id, collapse_key, headers
+    )
+    VALUES (
+        @id, @received_at, @now_at, @due_at, @expires_at, 0, @priority, @source_key, @message_id_key, @topic,
+        @payload, @hash, @group_id, @collapse_key, @headers
+    );
     SET @outcome = N'created';
     SET @hash_mismatch = 0;
     SET @ids = CONCAT(N'[', @id, N']');

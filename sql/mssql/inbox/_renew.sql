@@ -1,4 +1,6 @@
 -- after: _check_key
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
 
 -- Enqueues a message whose key exists. What is done stays as it is, what is dead stays dead; what was only seen
 -- is placed; what waits takes the new content, and a new place if its time, topic or priority changed. A message
@@ -25,12 +27,10 @@ CREATE OR ALTER PROCEDURE {{ box._renew }}
     @headers nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
-    -- Rows can only be skipped under READ COMMITTED. Babelfish cannot change over, and does not skip.
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {{ arguments.begin() }}
 
-    DECLARE @now_at datetime2(6) = {{ db._now }}();
+    DECLARE @now_at datetime2(6) = {{ clock.now() }};
+    DECLARE @found_id bigint;
     DECLARE @was_seen bit;
     DECLARE @moves bit = 0;
     DECLARE @found int;
@@ -38,10 +38,14 @@ BEGIN
     DECLARE @ids nvarchar(max);
     DECLARE @old_topic nvarchar(255);
 
-    -- A write that changes nothing locks the row in every engine.
+    SELECT @found_id = m.id
+    FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+    WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key;
+    -- A write that changes nothing locks the row in every engine. By its id: whoever locks it by the key first meets
+    -- those who delete it crosswise.
     UPDATE {{ box.message }} WITH (ROWLOCK)
     SET last_seen_at = last_seen_at
-    WHERE source_key = @source_key AND message_id_key = @message_id_key;
+    WHERE id = @found_id;
     SET @found = @@ROWCOUNT;
     SET @outcome = NULL;
     IF @found = 0
@@ -69,7 +73,7 @@ BEGIN
             ELSE 0
         END
     FROM {{ box.message }} AS m
-    WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key;
+    WHERE m.id = @found_id;
     SET @ids = CONCAT(N'[', @id, N']');
 
     IF EXISTS (SELECT 1 FROM {{ box.done }} AS n WHERE n.id = @id)

@@ -1,7 +1,9 @@
 -- after: _check_key
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/locks.sql" as locks with context %}
 
 -- Takes a message out of wherever it is, unless it is done or dead: seen, waiting, or leased to anybody.
--- The caller decides what becomes of it, in the same transaction. Its group gets a new ticket at the end.
+-- The caller has checked the key, and decides what becomes of the message, in the same transaction. Its group gets a new ticket at the end.
 -- id: the answer; null if there is nothing to take
 -- returns: bigint; in id, null if there is nothing to take
 -- errors: PB001
@@ -13,17 +15,15 @@ CREATE OR ALTER PROCEDURE {{ box._take_by_key }}
     @id bigint OUTPUT
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @found_id bigint;
     DECLARE @group_key nvarchar(256);
-    DECLARE @key bigint;
-    DECLARE @resource nvarchar(255);
-    DECLARE @got int;
+    {{ locks.variables() }}
+    DECLARE @taken int;
     DECLARE @ids nvarchar(max);
 
     SET @id = NULL;
-    EXEC {{ box._check_key }} @message_id = @message_id, @source = @source;
     SELECT @found_id = m.id, @group_key = m.group_id + N'.'
     FROM {{ box.message }} AS m
     WHERE m.source_key = CONVERT(nvarchar(256), @source + N'.')
@@ -32,19 +32,7 @@ BEGIN
         RETURN;
     IF @group_key IS NOT NULL
     BEGIN
-        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
-            'SHA2_256', CONCAT({{ (schema ~ "." ~ box_name ~ "::") | literal }}, @group_key)
-        )));
-        SET @resource = CONVERT(nvarchar(255), @key);
-        IF SERVERPROPERTY('Babelfish') IS NULL
-            EXEC @got = sys.sp_getapplock
-                @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
-        ELSE
-            EXEC sys.sp_executesql
-                N'SELECT @got = COUNT(*) FROM (SELECT pg_catalog.pg_advisory_xact_lock(@key) AS taken) AS l;',
-                N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
-        IF @got < 0
-            THROW 50001, N'group: chosen as the victim of a deadlock, try again', 1;
+        {{ locks.wait(locks.group("@group_key"), "group") | indent(4) }}
     END;
 
     DELETE FROM {{ box.lease }} WHERE id = @found_id;
@@ -62,12 +50,12 @@ BEGIN
         OR EXISTS (SELECT 1 FROM {{ box.dead }} AS d WHERE d.id = @found_id)
         RETURN;
     DELETE FROM {{ box.seen }} WHERE id = @found_id;
-    SET @got = @@ROWCOUNT;
-    IF @got = 0
+    SET @taken = @@ROWCOUNT;
+    IF @taken = 0
     BEGIN
         SET @ids = CONCAT(N'[', @found_id, N']');
-        EXEC @got = {{ box._withdraw }} @ids = @ids;
+        EXEC @taken = {{ box._withdraw }} @ids = @ids;
     END;
-    IF @got > 0
+    IF @taken > 0
         SET @id = @found_id;
 END;

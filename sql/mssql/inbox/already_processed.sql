@@ -1,4 +1,7 @@
 -- after: _check_key
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/locks.sql" as locks with context %}
 
 -- Whether this message is done. On first sight it is noted as Seen; of any number of callers at once one notes it.
 -- message_id: 1 to 255 characters
@@ -14,59 +17,53 @@ CREATE OR ALTER PROCEDURE {{ box.already_processed }}
     @hash varbinary(max) = NULL
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
+    {{ locks.variables() }}
     DECLARE @now_at datetime2(6);
     DECLARE @id bigint;
     DECLARE @is_done bit = 0;
     DECLARE @is_mismatch bit = 0;
     DECLARE @is_written bit = 0;
-    DECLARE @tries int = 0;
     DECLARE @source_key nvarchar(256);
     DECLARE @message_id_key nvarchar(256);
 
-    EXEC {{ box._check_key }} @message_id = @message_id, @source = @source;
+    {{ arguments.check_by(box._check_key ~ " @message_id = @message_id, @source = @source") }}
     SET @source_key = @source + N'.';
     SET @message_id_key = @message_id + N'.';
 
     BEGIN TRANSACTION;
-    SET @now_at = {{ db._now }}();
-    WHILE @id IS NULL
+    SET @now_at = {{ clock.now() }};
+    SELECT @id = m.id
+    FROM {{ box.message }} AS m
+    WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key;
+    IF @id IS NULL
     BEGIN
-        SELECT
-            @id = m.id,
-            @is_mismatch = CASE
-                WHEN m.hash <> @hash OR DATALENGTH(m.hash) <> DATALENGTH(@hash) THEN 1
-                ELSE 0
-            END
+        {{ locks.wait(locks.message_key("@source_key", "@message_id_key"), "message_id") | indent(4) }}
+        SELECT @id = m.id
         FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
         WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key;
-        IF @id IS NOT NULL
-            BREAK;
-
-        -- A violated key costs the statement, not the transaction; behind it the earlier row is there to read.
-        SET XACT_ABORT OFF;
-        BEGIN TRY
+        IF @id IS NULL
+        BEGIN
+            SET @is_written = 1;
             SET @id = NEXT VALUE FOR {{ box._ids }};
             INSERT INTO {{ box.message }} (
                 id, first_seen_at, last_seen_at, attempt, priority, source_key, message_id_key, hash
             )
             VALUES (@id, @now_at, @now_at, 0, 0, @source_key, @message_id_key, @hash);
             INSERT INTO {{ box.seen }} (id, processing) VALUES (@id, 0);
-            SET @is_written = 1;
-        END TRY
-        BEGIN CATCH
-            SET XACT_ABORT ON;
-            SET @id = NULL;
-            SET @tries += 1;
-            IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @tries > 20
-                THROW;
-        END CATCH;
-        SET XACT_ABORT ON;
+        END;
     END;
 
     IF @is_written = 0
     BEGIN
+        SELECT
+            @is_mismatch = CASE
+                WHEN m.hash <> @hash OR DATALENGTH(m.hash) <> DATALENGTH(@hash) THEN 1
+                ELSE 0
+            END
+        FROM {{ box.message }} AS m
+        WHERE m.id = @id;
         IF EXISTS (SELECT 1 FROM {{ box.done }} AS n WHERE n.id = @id)
             SET @is_done = 1;
         IF @is_done = 0

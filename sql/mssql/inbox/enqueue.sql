@@ -1,4 +1,7 @@
 -- after: _enqueue
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/records.sql" as records with context %}
 
 -- Takes one message in, once per source and message_id, in the caller's transaction. A repeated one that is not
 -- done brings its new topic, payload, hash, due time, priority, headers and expiry; a done one stays untouched.
@@ -33,7 +36,7 @@ CREATE OR ALTER PROCEDURE {{ box.enqueue }}
     @received_at datetimeoffset(6) = NULL
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @id bigint;
     DECLARE @outcome nvarchar(20);
@@ -54,14 +57,14 @@ BEGIN
         ) AS v
         WHERE v.broken IS NOT NULL
     )
-        EXEC {{ box._explain }}
+    {{ arguments.check_by(box._explain ~ """
             @topic, @payload, @source, @message_id, @due_at, @group_id, @priority, @collapse_key, @expires_at,
-            @headers, @received_at;
+            @headers, @received_at""") }}
     SET @source_key = @source + N'.';
     SET @message_id_key = @message_id + N'.';
 
     BEGIN TRANSACTION;
-    SET @now_at = {{ db._now }}();
+    SET @now_at = {{ clock.now() }};
     SET @received = ISNULL(@received, @now_at);
     SET @id = NEXT VALUE FOR {{ box._ids }};
     EXEC {{ box._enqueue }}
@@ -71,5 +74,6 @@ BEGIN
         @expires_at = @expires, @headers = @headers, @received_at = @received;
     COMMIT TRANSACTION;
 
-    SELECT @id AS id, @outcome AS outcome, @hash_mismatch AS hash_mismatch;
+    {{ records.answer() }}
+        SELECT @id AS id, @outcome AS outcome, @hash_mismatch AS hash_mismatch;
 END;

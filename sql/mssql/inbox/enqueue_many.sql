@@ -1,4 +1,8 @@
 -- after: _enqueue
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/locks.sql" as locks with context %}
+{% import "macros/records.sql" as records with context %}
 
 -- Takes many messages in, or none if one of them is wrong.
 -- messages: a JSON array of objects, whose keys are the arguments of enqueue (hash as hex); others are passed over
@@ -10,12 +14,11 @@ CREATE OR ALTER PROCEDURE {{ box.enqueue_many }}
     @messages nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
+    {{ locks.variables() }}
     DECLARE @now_at datetime2(6);
     DECLARE @broken nvarchar(2048);
-    DECLARE @tries int = 0;
-    DECLARE @is_over bit = 0;
     DECLARE @ids nvarchar(max);
     DECLARE @newest nvarchar(max);
     DECLARE @removed int;
@@ -54,7 +57,8 @@ BEGIN
         headers nvarchar(max) COLLATE Latin1_General_100_BIN2,
         received_at nvarchar(max) COLLATE Latin1_General_100_BIN2
     );
-    DECLARE @drawn TABLE (id bigint NOT NULL PRIMARY KEY);
+    {{ records.number_tables() }}
+    {{ records.key_tables() }}
     DECLARE @record TABLE (
         ordinal int NOT NULL PRIMARY KEY,
         id bigint NOT NULL,
@@ -74,63 +78,88 @@ BEGIN
     );
     DECLARE @repeat TABLE (place int NOT NULL PRIMARY KEY, ordinal int NOT NULL);
     DECLARE @existing TABLE (id bigint NOT NULL PRIMARY KEY);
+    DECLARE @collapsing TABLE (ordinal int NOT NULL PRIMARY KEY, newest_id bigint, written int NOT NULL);
     DECLARE @older TABLE (
-        id bigint NOT NULL PRIMARY KEY,
-        collapse_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL
+        collapse_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL,
+        id bigint NOT NULL,
+        PRIMARY KEY (collapse_key, id)
     );
 
-    IF @messages IS NULL
-        OR ISJSON(@messages) = 0
-        OR CHARINDEX(N'[', @messages + N'[') > CHARINDEX(N'{', @messages + N'{')
-        EXEC {{ db._reject }} @argument = N'messages', @rule = N'must be a JSON array';
+    IF @messages IS NULL OR {{ arguments.not_array("@messages") }}
+    {{ arguments.reject("messages", "must be a JSON array") }}
 
-    INSERT INTO @raw (
-        ordinal, type, topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,
-        headers, received_at
-    )
-    SELECT
-        CONVERT(int, j.[key]) + 1, j.type,
-        {{ 'o.topic' | json_text }},
-        {{ 'o.source' | json_text }},
-        {{ 'o.message_id' | json_text }},
-        {{ 'payload' | json_long_text(record="CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END") }},
-        o.hash, o.due_at,
-        {{ 'o.group_id' | json_text }},
-        o.priority,
-        {{ 'o.collapse_key' | json_text }},
-        o.expires_at,
-        COALESCE(CASE WHEN j.type = 5 THEN JSON_QUERY(j.value, N'$.headers') END, {{ 'o.headers_text' | json_text }}),
-        o.received_at
-    FROM OPENJSON(@messages) AS j
-    CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
-        topic nvarchar(max) '$.topic',
-        source nvarchar(max) '$.source',
-        message_id nvarchar(max) '$.message_id',
-        hash nvarchar(max) '$.hash',
-        due_at nvarchar(max) '$.due_at',
-        group_id nvarchar(max) '$.group_id',
-        priority nvarchar(max) '$.priority',
-        collapse_key nvarchar(max) '$.collapse_key',
-        expires_at nvarchar(max) '$.expires_at',
-        headers_text nvarchar(max) '$.headers',
-        received_at nvarchar(max) '$.received_at'
-    ) AS o;
+    -- Each record is read once. Babelfish has to look for what may be longer than 4000 characters by itself.
+    IF SERVERPROPERTY('Babelfish') IS NULL
+        INSERT INTO @raw (
+            ordinal, type, topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,
+            headers, received_at
+        )
+        SELECT
+            CONVERT(int, j.[key]) + 1, j.type, o.topic, o.source, o.message_id, COALESCE(o.payload, o.payload_json),
+            o.hash, o.due_at, o.group_id, o.priority, o.collapse_key, o.expires_at, COALESCE(o.headers_json, o.headers),
+            o.received_at
+        FROM OPENJSON(@messages) AS j
+        CROSS APPLY OPENJSON({{ records.record() }}) WITH (
+            topic nvarchar(max) '$.topic',
+            source nvarchar(max) '$.source',
+            message_id nvarchar(max) '$.message_id',
+            payload nvarchar(max) '$.payload',
+            payload_json nvarchar(max) '$.payload' AS JSON,
+            hash nvarchar(max) '$.hash',
+            due_at nvarchar(max) '$.due_at',
+            group_id nvarchar(max) '$.group_id',
+            priority nvarchar(max) '$.priority',
+            collapse_key nvarchar(max) '$.collapse_key',
+            expires_at nvarchar(max) '$.expires_at',
+            headers nvarchar(max) '$.headers',
+            headers_json nvarchar(max) '$.headers' AS JSON,
+            received_at nvarchar(max) '$.received_at'
+        ) AS o;
+    ELSE
+        INSERT INTO @raw (
+            ordinal, type, topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,
+            headers, received_at
+        )
+        SELECT
+            CONVERT(int, j.[key]) + 1, j.type,
+            {{ 'o.topic' | json_text }},
+            {{ 'o.source' | json_text }},
+            {{ 'o.message_id' | json_text }},
+            {{ 'payload' | json_long_text(record=records.record()) }},
+            o.hash, o.due_at,
+            {{ 'o.group_id' | json_text }},
+            o.priority,
+            {{ 'o.collapse_key' | json_text }},
+            o.expires_at,
+            COALESCE(CASE WHEN j.type = 5 THEN JSON_QUERY(j.value, N'$.headers') END, {{ 'o.headers' | json_text }}),
+            o.received_at
+        FROM OPENJSON(@messages) AS j
+        CROSS APPLY OPENJSON({{ records.record() }}) WITH (
+            topic nvarchar(max) '$.topic',
+            source nvarchar(max) '$.source',
+            message_id nvarchar(max) '$.message_id',
+            hash nvarchar(max) '$.hash',
+            due_at nvarchar(max) '$.due_at',
+            group_id nvarchar(max) '$.group_id',
+            priority nvarchar(max) '$.priority',
+            collapse_key nvarchar(max) '$.collapse_key',
+            expires_at nvarchar(max) '$.expires_at',
+            headers nvarchar(max) '$.headers',
+            received_at nvarchar(max) '$.received_at'
+        ) AS o;
 
     IF EXISTS (
         SELECT 1
         FROM @raw AS r
         WHERE r.type <> 5
-            -- An empty text converts to 1900 and to 0.
-            OR r.due_at = N'' OR r.expires_at = N'' OR r.received_at = N'' OR r.priority = N''
-            OR (r.due_at IS NOT NULL AND TRY_CONVERT(datetimeoffset, r.due_at) IS NULL)
-            OR (r.expires_at IS NOT NULL AND TRY_CONVERT(datetimeoffset, r.expires_at) IS NULL)
-            OR (r.received_at IS NOT NULL AND TRY_CONVERT(datetimeoffset, r.received_at) IS NULL)
-            OR (r.priority IS NOT NULL AND TRY_CONVERT(int, r.priority) IS NULL)
+            OR {{ records.is_no("datetimeoffset", "r.due_at") }}
+            OR {{ records.is_no("datetimeoffset", "r.expires_at") }}
+            OR {{ records.is_no("datetimeoffset", "r.received_at") }}
+            OR {{ records.is_no("int", "r.priority") }}
             OR r.hash LIKE N'%[^0-9A-Fa-f]%'
             OR LEN(r.hash) % 2 = 1
     )
-        EXEC {{ db._reject }}
-            @argument = N'messages', @rule = N'every record must be an object, with values of the right types';
+    {{ arguments.reject("messages", "every record must be an object, with values of the right types") }}
 
     SELECT TOP (1) @broken = v.broken
     FROM @raw AS r
@@ -141,24 +170,20 @@ BEGIN
     WHERE v.broken IS NOT NULL
     ORDER BY r.ordinal;
     IF @broken IS NOT NULL
-        THROW 51001, @broken, 1;
+    {{ arguments.raise(51001, "@broken") }}
 
     BEGIN TRANSACTION;
-    SET @now_at = {{ db._now }}();
-    -- A sequence cannot be asked for values in a certain order in both engines: so they are drawn first, then ranked.
-    INSERT INTO @drawn (id)
-    SELECT NEXT VALUE FOR {{ box._ids }}
-    FROM @raw;
-
+    SET @now_at = {{ clock.now() }};
+    {{ records.number_raw() }}
     INSERT INTO @record (
         ordinal, id, source_key, message_id_key, collapse_key, due_at, expires_at, received_at, priority, hash,
         is_first, is_written, is_newest, outcome, hash_mismatch
     )
     SELECT
-        r.ordinal, d.id, r.source + N'.', r.message_id + N'.', r.collapse_key + N'.',
-        CONVERT(datetime2(6), SWITCHOFFSET(TRY_CONVERT(datetimeoffset, r.due_at), '+00:00')),
-        CONVERT(datetime2(6), SWITCHOFFSET(TRY_CONVERT(datetimeoffset, r.expires_at), '+00:00')),
-        ISNULL(CONVERT(datetime2(6), SWITCHOFFSET(TRY_CONVERT(datetimeoffset, r.received_at), '+00:00')), @now_at),
+        r.ordinal, n.id, r.source + N'.', r.message_id + N'.', r.collapse_key + N'.',
+        {{ records.time("r.due_at") }},
+        {{ records.time("r.expires_at") }},
+        ISNULL({{ records.time("r.received_at") }}, @now_at),
         ISNULL(TRY_CONVERT(smallint, r.priority), 0),
         CASE WHEN SERVERPROPERTY('Babelfish') IS NULL THEN CONVERT(varbinary(max), r.hash, 2) END,
         CASE
@@ -166,8 +191,8 @@ BEGIN
             ELSE 0
         END,
         0, 1, N'created', 0
-    FROM (SELECT n.id, ROW_NUMBER() OVER (ORDER BY n.id) AS ordinal FROM @drawn AS n) AS d
-    INNER JOIN @raw AS r ON r.ordinal = d.ordinal;
+    FROM @numbered AS n
+    INNER JOIN @raw AS r ON r.ordinal = n.ordinal;
 
     -- Babelfish does not read hex text, but a literal; the digits were checked above.
     IF SERVERPROPERTY('Babelfish') IS NOT NULL
@@ -182,46 +207,35 @@ BEGIN
         END;
     END;
 
-    -- Keys are taken by trying, in their order. A violated one costs the statement, not the transaction; behind it
-    -- the earlier row is there to read.
-    WHILE @is_over = 0
-    BEGIN
-        SET XACT_ABORT OFF;
-        BEGIN TRY
-            INSERT INTO {{ box.message }} (
-                id, first_seen_at, last_seen_at, due_at, expires_at, attempt, priority, source_key, message_id_key,
-                topic, payload, hash, group_id, collapse_key, headers
-            )
-            SELECT
-                r.id, r.received_at, @now_at, r.due_at, r.expires_at, 0, r.priority, r.source_key, r.message_id_key,
-                w.topic, w.payload, r.hash, w.group_id, w.collapse_key, w.headers
-            FROM @record AS r
-            INNER JOIN @raw AS w ON w.ordinal = r.ordinal
-            WHERE r.is_first = 1
-                AND NOT EXISTS (
-                    SELECT 1
-                    FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
-                    WHERE m.source_key = r.source_key AND m.message_id_key = r.message_id_key
-                )
-            ORDER BY r.source_key, r.message_id_key;
-            SET @is_over = 1;
-        END TRY
-        BEGIN CATCH
-            SET XACT_ABORT ON;
-            SET @tries += 1;
-            IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @tries > 20
-                THROW;
-        END CATCH;
-        SET XACT_ABORT ON;
-    END;
+    INSERT INTO @key (number)
+    SELECT DISTINCT {{ locks.number(locks.message_key("r.source_key", "r.message_id_key")) }}
+    FROM @record AS r;
+    {{ records.lock_keys("message_id") }}
+
+    INSERT INTO {{ box.message }} (
+        id, first_seen_at, last_seen_at, due_at, expires_at, attempt, priority, source_key, message_id_key, topic,
+        payload, hash, group_id, collapse_key, headers
+    )
+    SELECT
+        r.id, r.received_at, @now_at, r.due_at, r.expires_at, 0, r.priority, r.source_key, r.message_id_key, w.topic,
+        w.payload, r.hash, w.group_id, w.collapse_key, w.headers
+    FROM @record AS r
+    INNER JOIN @raw AS w ON w.ordinal = r.ordinal
+    WHERE r.is_first = 1
+        AND NOT EXISTS (
+            SELECT 1
+            FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+            WHERE m.source_key = r.source_key AND m.message_id_key = r.message_id_key
+        )
+    ORDER BY r.id;
 
     UPDATE r
     SET is_written = 1
     FROM @record AS r
     WHERE r.is_first = 1 AND EXISTS (SELECT 1 FROM {{ box.message }} AS m WHERE m.id = r.id);
 
-    -- The messages that exist, in id order and before any other lock, as all who wait for messages take them. A write
-    -- that changes nothing locks a row in every engine.
+    -- The messages that exist, in id order, as all who wait for messages take them. A write that changes nothing locks
+    -- a row in every engine.
     INSERT INTO @existing (id)
     SELECT DISTINCT m.id
     FROM @record AS r
@@ -229,22 +243,25 @@ BEGIN
     WHERE r.is_written = 0;
     UPDATE m
     SET last_seen_at = m.last_seen_at
-    FROM @existing AS e
-    INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = e.id;
+    FROM {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK)
+    WHERE m.id IN (SELECT e.id FROM @existing AS e);
 
     -- Of several with one collapse key in this batch only the newest is placed; the others go before they were seen.
+    INSERT INTO @collapsing (ordinal, newest_id, written)
+    SELECT
+        r.ordinal,
+        MAX(CASE WHEN r.is_written = 1 THEN r.id END) OVER (PARTITION BY r.collapse_key),
+        SUM(CASE WHEN r.is_written = 1 THEN 1 ELSE 0 END) OVER (PARTITION BY r.collapse_key)
+    FROM @record AS r
+    WHERE r.collapse_key IS NOT NULL;
     UPDATE r
     SET is_newest = 0
-    FROM @record AS r
-    WHERE r.collapse_key IS NOT NULL
-        AND EXISTS (
-            SELECT 1
-            FROM @record AS n
-            WHERE n.collapse_key = r.collapse_key AND n.is_written = 1 AND n.id > r.id
-        );
+    FROM @collapsing AS c
+    INNER JOIN @record AS r ON r.ordinal = c.ordinal
+    WHERE c.newest_id > r.id;
 
     SET @ids = (
-        SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), r.id), N',') + N']'
+        SELECT {{ arguments.array_of("r.id") }}
         FROM @record AS r
         WHERE r.is_written = 1 AND r.is_newest = 1
     );
@@ -252,14 +269,14 @@ BEGIN
         EXEC {{ box._admit }} @ids = @ids;
 
     SET @newest = (
-        SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), r.id), N',') + N']'
+        SELECT {{ arguments.array_of("r.id") }}
         FROM @record AS r
         WHERE r.collapse_key IS NOT NULL AND r.is_written = 1 AND r.is_newest = 1
     );
     IF @newest IS NOT NULL
     BEGIN
-        INSERT INTO @older (id, collapse_key)
-        SELECT m.id, c.collapse_key
+        INSERT INTO @older (collapse_key, id)
+        SELECT r.collapse_key, m.id
         FROM @record AS r
         INNER JOIN {{ box.collapse }} AS c WITH (READUNCOMMITTED) ON c.collapse_key = r.collapse_key
         INNER JOIN {{ box.message }} AS m WITH (READUNCOMMITTED) ON m.id = c.id
@@ -273,22 +290,18 @@ BEGIN
 
         UPDATE r
         SET outcome = N'collapsed'
-        FROM @record AS r
-        WHERE r.collapse_key IS NOT NULL
-            AND r.is_written = 1
+        FROM @collapsing AS c
+        INNER JOIN @record AS r ON r.ordinal = c.ordinal
+        WHERE r.is_written = 1
             AND r.is_newest = 1
             AND (
-                (@removed > 0 AND EXISTS (
+                c.written > 1
+                OR (@removed > 0 AND EXISTS (
                     SELECT 1
                     FROM @older AS o
                     WHERE o.collapse_key = r.collapse_key
                         AND NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WITH (READUNCOMMITTED) WHERE m.id = o.id)
                 ))
-                OR EXISTS (
-                    SELECT 1
-                    FROM @record AS o
-                    WHERE o.collapse_key = r.collapse_key AND o.is_written = 1 AND o.is_newest = 0
-                )
             );
     END;
 
@@ -322,7 +335,8 @@ BEGIN
     END;
     COMMIT TRANSACTION;
 
-    SELECT CONVERT(bigint, r.ordinal) AS ordinal, r.id, r.outcome, r.hash_mismatch
-    FROM @record AS r
-    ORDER BY r.ordinal;
+    {{ records.answer() }}
+        SELECT CONVERT(bigint, r.ordinal) AS ordinal, r.id, r.outcome, r.hash_mismatch
+        FROM @record AS r
+        ORDER BY r.ordinal;
 END;

@@ -1,4 +1,5 @@
 -- after: _check_key
+{% import "macros/arguments.sql" as arguments with context %}
 
 -- One message by its key, with its status and bookkeeping; no row if there is none.
 -- returns: id, message_id, source, topic, payload, hash, group_id, priority, collapse_key, headers, status, attempt, first_seen_at, last_seen_at, due_at, expires_at, last_error, owner_token, locked_until, processed_at, processed_by, died_at
@@ -10,9 +11,9 @@ CREATE OR ALTER PROCEDURE {{ box.find }}
     @source nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
-    EXEC {{ box._check_key }} @message_id = @message_id, @source = @source;
+    {{ arguments.check_by(box._check_key ~ " @message_id = @message_id, @source = @source") }}
 
     DECLARE @id bigint = (
         SELECT k.id

@@ -1,4 +1,5 @@
 -- after: _take_by_key
+{% import "macros/arguments.sql" as arguments with context %}
 
 -- Gives a message up by its key, whether it was only seen, waits, or is leased to somebody.
 -- message_id: 1 to 255 characters
@@ -12,12 +13,14 @@ CREATE OR ALTER PROCEDURE {{ box.mark_dead }}
     @source nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @id bigint;
     DECLARE @affected int = 0;
     DECLARE @ids nvarchar(max);
     DECLARE @groups nvarchar(max);
+
+    {{ arguments.check_by(box._check_key ~ " @message_id = @message_id, @source = @source") }}
 
     BEGIN TRANSACTION;
     EXEC {{ box._take_by_key }} @message_id = @message_id, @source = @source, @id = @id OUTPUT;

@@ -1,4 +1,6 @@
 -- after: _take_by_key
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
 
 -- Marks a message done by its key, whether it was only seen, waits, or is leased to somebody.
 -- message_id: 1 to 255 characters
@@ -12,19 +14,21 @@ CREATE OR ALTER PROCEDURE {{ box.mark_processed }}
     @source nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @id bigint;
     DECLARE @affected int = 0;
     DECLARE @topic nvarchar(255);
     DECLARE @groups nvarchar(max);
 
+    {{ arguments.check_by(box._check_key ~ " @message_id = @message_id, @source = @source") }}
+
     BEGIN TRANSACTION;
     EXEC {{ box._take_by_key }} @message_id = @message_id, @source = @source, @id = @id OUTPUT;
     IF @id IS NOT NULL
     BEGIN
         SET @affected = 1;
-        INSERT INTO {{ box.done }} (id, processed_at) VALUES (@id, {{ db._now }}());
+        INSERT INTO {{ box.done }} (id, processed_at) VALUES (@id, {{ clock.now() }});
 
         SET @topic = (SELECT m.topic FROM {{ box.message }} AS m WHERE m.id = @id);
         IF @topic IS NOT NULL

@@ -1,4 +1,6 @@
 -- after: _check_key
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
 
 -- Notes that a message seen is being processed. Done and dead ones stay what they are.
 -- message_id: 1 to 255 characters
@@ -12,12 +14,12 @@ CREATE OR ALTER PROCEDURE {{ box.mark_processing }}
     @source nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @id bigint;
     DECLARE @affected int = 0;
 
-    EXEC {{ box._check_key }} @message_id = @message_id, @source = @source;
+    {{ arguments.check_by(box._check_key ~ " @message_id = @message_id, @source = @source") }}
 
     BEGIN TRANSACTION;
     SELECT @id = m.id
@@ -33,7 +35,7 @@ BEGIN
         AND NOT EXISTS (SELECT 1 FROM {{ box.dead }} AS d WHERE d.id = @id)
     BEGIN
         UPDATE {{ box.seen }} WITH (ROWLOCK) SET processing = 1 WHERE id = @id;
-        UPDATE {{ box.message }} WITH (ROWLOCK) SET last_seen_at = {{ db._now }}() WHERE id = @id;
+        UPDATE {{ box.message }} WITH (ROWLOCK) SET last_seen_at = {{ clock.now() }} WHERE id = @id;
         SET @affected = 1;
     END;
     COMMIT TRANSACTION;

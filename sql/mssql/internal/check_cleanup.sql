@@ -10,7 +10,7 @@ CREATE OR ALTER PROCEDURE {{ db._check_cleanup }}
     @batch_size int
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    SET NOCOUNT ON;
 
     IF @retention_seconds IS NULL OR @retention_seconds NOT BETWEEN 0 AND 1000000000
         EXEC {{ db._reject }} @argument = N'retention_seconds', @rule = N'must be from 0 to 1000000000';

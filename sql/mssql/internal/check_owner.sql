@@ -11,7 +11,7 @@ CREATE OR ALTER PROCEDURE {{ db._check_owner }}
     @batch_size int
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    SET NOCOUNT ON;
 
     IF @owner_token IS NULL
         EXEC {{ db._reject }} @argument = N'owner_token', @rule = N'must not be null';

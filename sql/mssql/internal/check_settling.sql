@@ -10,7 +10,7 @@ CREATE OR ALTER PROCEDURE {{ db._check_settling }}
     @ids nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    SET NOCOUNT ON;
 
     IF @owner_token IS NULL
         EXEC {{ db._reject }} @argument = N'owner_token', @rule = N'must not be null';

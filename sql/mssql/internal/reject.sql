@@ -8,7 +8,9 @@ CREATE OR ALTER PROCEDURE {{ db._reject }}
     @rule nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    SET NOCOUNT ON;
+    -- The caller's transaction stays usable.
+    SET XACT_ABORT OFF;
 
     DECLARE @message nvarchar(2048) = CONCAT(@argument, N': ', @rule);
     THROW 51001, @message, 1;

@@ -1,3 +1,4 @@
+{% import "macros/arguments.sql" as arguments with context %}
 {% if test_clock %}
 IF OBJECT_ID(N'{{ db._clock }}', N'U') IS NULL
 BEGIN
@@ -16,7 +17,7 @@ CREATE OR ALTER PROCEDURE {{ db._set_clock }}
     @offset_seconds decimal(18, 3)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     UPDATE {{ db._clock }} SET offset_seconds = @offset_seconds;
 END;

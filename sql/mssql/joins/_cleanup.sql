@@ -1,3 +1,6 @@
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/locks.sql" as locks with context %}
+
 -- Deletes up to batch_size joins that were over, and last changed, by this time, longest over first, with their
 -- steps and what the log has of them. Fewer if they have very many steps; skips locked ones.
 -- returns: none
@@ -9,14 +12,12 @@ CREATE OR ALTER PROCEDURE {{ db._join_cleanup }}
     @batch_size int
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @no int = 1;
     DECLARE @count int;
     DECLARE @join_id uniqueidentifier;
-    DECLARE @key bigint;
-    DECLARE @resource nvarchar(255);
-    DECLARE @got int;
+    {{ locks.variables() }}
     -- Every lock takes a place in memory.
     DECLARE @room int = CASE WHEN @batch_size > 500 THEN 500 ELSE @batch_size END;
     DECLARE @old TABLE (
@@ -42,18 +43,8 @@ BEGIN
     WHILE @no <= @count
     BEGIN
         SELECT @join_id = o.join_id FROM @old AS o WHERE o.no = @no;
-        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
-            'SHA2_256', CONCAT({{ (schema ~ ".join:") | literal }}, @join_id)
-        )));
-        SET @resource = CONVERT(nvarchar(255), @key);
-        IF SERVERPROPERTY('Babelfish') IS NULL
-            EXEC @got = sys.sp_getapplock
-                @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
-        ELSE
-            EXEC sys.sp_executesql
-                N'SELECT @got = CONVERT(int, pg_catalog.pg_try_advisory_xact_lock(@key)) - 1;',
-                N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
-        IF @got < 0
+        {{ locks.attempt(locks.join("@join_id")) | indent(4) }}
+        IF @lock_got < 0
             DELETE FROM @old WHERE no = @no;
         SET @no += 1;
     END;

@@ -1,3 +1,5 @@
+{% import "macros/arguments.sql" as arguments with context %}
+
 -- Adds a join's rows in the log to its own counters. The caller has locked the join. Rows that are not committed yet
 -- stay in the log.
 -- returns: none
@@ -8,10 +10,7 @@ CREATE OR ALTER PROCEDURE {{ db._join_compact }}
     @join_id uniqueidentifier
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
-    -- Rows can only be skipped under READ COMMITTED. Babelfish cannot change over, and does not skip.
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {{ arguments.begin() }}
 
     DECLARE @gone TABLE (completed int NOT NULL, failed int NOT NULL, created_at datetime2(6) NOT NULL);
 

@@ -1,3 +1,6 @@
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+
 -- Counts these messages, which the caller has just settled, for the joins that they are steps of: one row a join in
 -- the log, and a probe that has the next claim look whether the join is complete. A step that counted before does not
 -- count again. A statement of its own after the one that settled: who attached meanwhile had made that one wait.
@@ -11,10 +14,7 @@ CREATE OR ALTER PROCEDURE {{ db._join_count }}
     @state nvarchar(10)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
-    -- Steps are read as they are now, also for a caller under SNAPSHOT. Babelfish cannot change over.
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {{ arguments.begin() }}
 
     DECLARE @now_at datetime2(6);
     DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
@@ -33,7 +33,7 @@ BEGIN
     IF @@ROWCOUNT = 0
         RETURN;
 
-    SET @now_at = {{ db._now }}();
+    SET @now_at = {{ clock.now() }};
     INSERT INTO {{ db.join_tally }} (join_id, completed, failed, created_at)
     SELECT
         s.join_id, CASE WHEN @state = N'completed' THEN s.steps ELSE 0 END,

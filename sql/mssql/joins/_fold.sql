@@ -1,4 +1,7 @@
 -- after: _compact
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/locks.sql" as locks with context %}
 
 -- Looks at joins whose probes the caller has taken in an earlier statement: of those that are complete or over the
 -- join.wait message becomes ready at the tail, and where the log has grown it is folded.
@@ -13,15 +16,13 @@ CREATE OR ALTER PROCEDURE {{ db._join_fold }}
     @joins nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
-    DECLARE @now_at datetime2(6) = {{ db._now }}();
+    DECLARE @now_at datetime2(6) = {{ clock.now() }};
     DECLARE @no int = 1;
     DECLARE @count int;
     DECLARE @join_id uniqueidentifier;
-    DECLARE @key bigint;
-    DECLARE @resource nvarchar(255);
-    DECLARE @got int;
+    {{ locks.variables() }}
     DECLARE @ids nvarchar(max);
     DECLARE @look TABLE (
         no int IDENTITY (1, 1) NOT NULL PRIMARY KEY,
@@ -44,18 +45,8 @@ BEGIN
     WHILE @no <= @count AND @no <= 500
     BEGIN
         SELECT @join_id = k.join_id FROM @look AS k WHERE k.no = @no;
-        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
-            'SHA2_256', CONCAT({{ (schema ~ ".join:") | literal }}, @join_id)
-        )));
-        SET @resource = CONVERT(nvarchar(255), @key);
-        IF SERVERPROPERTY('Babelfish') IS NULL
-            EXEC @got = sys.sp_getapplock
-                @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
-        ELSE
-            EXEC sys.sp_executesql
-                N'SELECT @got = CONVERT(int, pg_catalog.pg_try_advisory_xact_lock(@key)) - 1;',
-                N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
-        IF @got >= 0
+        {{ locks.attempt(locks.join("@join_id")) | indent(4) }}
+        IF @lock_got >= 0
             UPDATE @look SET is_locked = 1, again_milliseconds = NULL WHERE no = @no;
         SET @no += 1;
     END;
@@ -104,7 +95,7 @@ BEGIN
         FROM @gone AS g
         INNER JOIN {{ db.outbox_message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id;
 
-        SET @ids = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']' FROM @gone AS g);
+        SET @ids = (SELECT {{ arguments.array_of("g.id") }} FROM @gone AS g);
         IF @ids IS NOT NULL
             EXEC {{ db._outbox_place }} @ids = @ids;
 

@@ -1,3 +1,6 @@
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/locks.sql" as locks with context %}
+
 -- Locks a message where it stands, until the transaction ends, if it is not over yet, and says what became of it:
 -- nobody can settle or claim it meanwhile, and whoever waits for it finds what the caller writes. A claim passes it
 -- over. If it moves on while this waits for it, it is looked for again.
@@ -12,19 +15,14 @@ CREATE OR ALTER PROCEDURE {{ db._join_hold }}
     @state nvarchar(10) OUTPUT
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
-    -- Where it stands is read as it is now, also for a caller under SNAPSHOT. Babelfish cannot change over.
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {{ arguments.begin() }}
 
     DECLARE @lane int;
     DECLARE @due_at datetime2(6);
     DECLARE @group_key nvarchar(256);
     DECLARE @place_lane int;
     DECLARE @place_ticket bigint;
-    DECLARE @key bigint;
-    DECLARE @resource nvarchar(255);
-    DECLARE @got int;
+    {{ locks.variables() }}
     DECLARE @tries int = 0;
 
     -- A write that changes nothing locks the row in every engine.
@@ -82,19 +80,7 @@ BEGIN
         BEGIN
             -- Members are claimed only under their group's lock. A member's own row must not be locked: claims would
             -- take it for one that is not committed yet, and hand out those behind it.
-            SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
-                'SHA2_256', CONCAT({{ (schema ~ ".outbox::") | literal }}, @group_key)
-            )));
-            SET @resource = CONVERT(nvarchar(255), @key);
-            IF SERVERPROPERTY('Babelfish') IS NULL
-                EXEC @got = sys.sp_getapplock
-                    @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
-            ELSE
-                EXEC sys.sp_executesql
-                    N'SELECT @got = COUNT(*) FROM (SELECT pg_catalog.pg_advisory_xact_lock(@key) AS taken) AS l;',
-                    N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
-            IF @got < 0
-                THROW 50001, N'group: chosen as the victim of a deadlock, try again', 1;
+            {{ locks.wait(locks.group("@group_key", "outbox"), "group") | indent(8) }}
             IF EXISTS (SELECT 1 FROM {{ db.outbox_group_member }} AS gm WHERE gm.group_key = @group_key AND gm.id = @id)
                 SET @state = N'pending';
         END;

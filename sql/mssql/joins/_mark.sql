@@ -1,3 +1,5 @@
+{% import "macros/arguments.sql" as arguments with context %}
+
 -- Writes down how these messages counted as steps, before where they stand no longer tells it.
 -- state: completed or failed
 -- returns: none
@@ -9,9 +11,7 @@ CREATE OR ALTER PROCEDURE {{ db._join_mark }}
     @state nvarchar(10)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {{ arguments.begin() }}
 
     DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
 

@@ -1,3 +1,6 @@
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+
 -- Has the next claim look at a join.
 -- returns: none
 -- errors: none
@@ -7,8 +10,8 @@ CREATE OR ALTER PROCEDURE {{ db._join_nudge }}
     @join_id uniqueidentifier
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     INSERT INTO {{ db.outbox_scheduled }} (due_at, no, lane, topic_key, join_id)
-    VALUES ({{ db._now }}(), NEXT VALUE FOR {{ db._outbox_ids }}, 0, N'.', @join_id);
+    VALUES ({{ clock.now() }}, NEXT VALUE FOR {{ db._outbox_ids }}, 0, N'.', @join_id);
 END;

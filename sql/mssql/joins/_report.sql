@@ -1,4 +1,5 @@
 -- after: _hold, _step
+{% import "macros/arguments.sql" as arguments with context %}
 
 -- Counts a step that is not counted yet, whatever its message does later.
 -- state: completed or failed
@@ -12,27 +13,25 @@ CREATE OR ALTER PROCEDURE {{ db._join_report }}
     @state nvarchar(10)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
-    -- The step is read as it is now, also for a caller under SNAPSHOT. Babelfish cannot change over.
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {{ arguments.begin() }}
 
     DECLARE @id bigint;
     DECLARE @held nvarchar(10);
     DECLARE @counted int = 0;
 
     IF @join_id IS NULL
-        EXEC {{ db._reject }} @argument = N'join_id', @rule = N'must not be null';
+    {{ arguments.reject("join_id", "must not be null") }}
     IF @message_id IS NULL
-        EXEC {{ db._reject }} @argument = N'message_id', @rule = N'must not be null';
+    {{ arguments.reject("message_id", "must not be null") }}
     SELECT @id = jm.id
     FROM {{ db.join_member }} AS jm
     WHERE jm.join_id = @join_id AND jm.message_id = @message_id;
     IF @id IS NULL AND EXISTS (SELECT 1 FROM {{ db.join }} AS j WHERE j.join_id = @join_id)
-        THROW 51002, N'message_id: not a step of this join', 1;
+    {{ arguments.raise(51002, "message_id: not a step of this join") }}
     IF @id IS NULL
-        THROW 51002, N'join_id: no such join', 1;
+    {{ arguments.raise(51002, "join_id: no such join") }}
 
+    BEGIN TRANSACTION;
     -- One that is over was counted by that. Of one that is not, nobody else can decide before this transaction ends.
     EXEC {{ db._join_hold }} @id = @id, @state = @held OUTPUT;
     IF @held = N'pending'
@@ -44,5 +43,6 @@ BEGIN
         IF @counted > 0
             EXEC {{ db._join_step }} @join_id = @join_id, @state = @state;
     END;
+    COMMIT TRANSACTION;
     RETURN @counted;
 END;

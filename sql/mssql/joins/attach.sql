@@ -1,4 +1,7 @@
 -- after: _hold, _step
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/locks.sql" as locks with context %}
 
 -- Makes a message of the outbox a step of a join. One that is over already counts at once.
 -- Until the transaction ends nobody can settle or claim the message: who settles it then finds the step. So within
@@ -14,15 +17,10 @@ CREATE OR ALTER PROCEDURE {{ db.join_attach }}
     @message_id uniqueidentifier
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
-    -- What is locked is read as it is now, also for a caller under SNAPSHOT. Babelfish cannot change over.
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {{ arguments.begin() }}
 
+    {{ locks.variables() }}
     DECLARE @now_at datetime2(6);
-    DECLARE @key bigint;
-    DECLARE @resource nvarchar(255);
-    DECLARE @got int;
     DECLARE @id bigint;
     DECLARE @state nvarchar(10);
     DECLARE @status nvarchar(10);
@@ -32,29 +30,17 @@ BEGIN
     DECLARE @refusal nvarchar(2048);
 
     IF @join_id IS NULL
-        EXEC {{ db._reject }} @argument = N'join_id', @rule = N'must not be null';
+    {{ arguments.reject("join_id", "must not be null") }}
     IF @message_id IS NULL
-        EXEC {{ db._reject }} @argument = N'message_id', @rule = N'must not be null';
+    {{ arguments.reject("message_id", "must not be null") }}
 
     BEGIN TRANSACTION;
-    SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
-        'SHA2_256', CONCAT({{ (schema ~ ".join:") | literal }}, @join_id)
-    )));
-    SET @resource = CONVERT(nvarchar(255), @key);
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        EXEC @got = sys.sp_getapplock
-            @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
-    ELSE
-        EXEC sys.sp_executesql
-            N'SELECT @got = COUNT(*) FROM (SELECT pg_catalog.pg_advisory_xact_lock(@key) AS taken) AS l;',
-            N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
-    IF @got < 0
-        THROW 50001, N'join: chosen as the victim of a deadlock, try again', 1;
+    {{ locks.wait(locks.join("@join_id"), "join") }}
     SELECT @status = j.status, @attached_steps = j.attached_steps, @expected_steps = j.expected_steps
     FROM {{ db.join }} AS j
     WHERE j.join_id = @join_id;
     IF @status IS NULL
-        THROW 51002, N'join_id: no such join', 1;
+    {{ arguments.refuse(51002, "join_id: no such join") }}
 
     IF NOT EXISTS (
         SELECT 1 FROM {{ db.join_member }} AS jm WHERE jm.join_id = @join_id AND jm.message_id = @message_id
@@ -63,16 +49,14 @@ BEGIN
         SELECT @id = m.id FROM {{ db.outbox_message }} AS m WHERE m.message_id = @message_id;
         EXEC {{ db._join_hold }} @id = @id, @state = @state OUTPUT;
         IF @state IS NULL
-            THROW 51002, N'message_id: no such message', 1;
+        {{ arguments.refuse(51002, "message_id: no such message") | indent(4) }}
+        SET @refusal = CONCAT(N'join_id: the join is ', @status);
         IF @status <> N'Pending'
-        BEGIN
-            SET @refusal = CONCAT(N'join_id: the join is ', @status);
-            THROW 51003, @refusal, 1;
-        END;
+        {{ arguments.refuse(51003, "@refusal") | indent(4) }}
         IF @attached_steps >= @expected_steps
-            THROW 51003, N'join_id: all expected steps are attached', 1;
+        {{ arguments.refuse(51003, "join_id: all expected steps are attached") | indent(4) }}
 
-        SET @now_at = {{ db._now }}();
+        SET @now_at = {{ clock.now() }};
         INSERT INTO {{ db.join_member }} (join_id, message_id, id, counted, attached_at)
         VALUES (@join_id, @message_id, @id, NULLIF(@state, N'pending'), @now_at);
         UPDATE {{ db.join }} WITH (ROWLOCK)

@@ -1,3 +1,5 @@
+{% import "macros/arguments.sql" as arguments with context %}
+
 -- One join with its counters. status is Pending, Completed, Failed or Cancelled.
 -- join_id: not null
 -- returns: join_id, tenant_id, expected_steps, completed_steps, failed_steps, status, metadata, created_at, last_updated_at
@@ -8,12 +10,12 @@ CREATE OR ALTER PROCEDURE {{ db.join_get }}
     @join_id uniqueidentifier
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     IF @join_id IS NULL
-        EXEC {{ db._reject }} @argument = N'join_id', @rule = N'must not be null';
+    {{ arguments.reject("join_id", "must not be null") }}
     IF NOT EXISTS (SELECT 1 FROM {{ db.join }} AS j WHERE j.join_id = @join_id)
-        THROW 51002, N'join_id: no such join', 1;
+    {{ arguments.raise(51002, "join_id: no such join") }}
 
     SELECT
         v.join_id, v.tenant_id, v.expected_steps, v.completed_steps, v.failed_steps, v.status, v.metadata, v.created_at,

@@ -1,3 +1,6 @@
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+
 -- Joins with their counters, a page at a time.
 -- tenant_id: only this one's; null for all
 -- status: Pending, Completed, Failed or Cancelled; null for all
@@ -16,7 +19,7 @@ CREATE OR ALTER PROCEDURE {{ db.join_list }}
     @older_than_seconds decimal(12, 3) = NULL
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @after_no bigint = 0;
     DECLARE @until_at datetime2(6);
@@ -24,21 +27,21 @@ BEGIN
     DECLARE @page TABLE (no bigint NOT NULL PRIMARY KEY, join_id uniqueidentifier NOT NULL);
 
     IF (@status + N'.') COLLATE Latin1_General_100_BIN2 NOT IN (N'Pending.', N'Completed.', N'Failed.', N'Cancelled.')
-        EXEC {{ db._reject }} @argument = N'status', @rule = N'must be Pending, Completed, Failed or Cancelled';
+    {{ arguments.reject("status", "must be Pending, Completed, Failed or Cancelled") }}
     IF @limit IS NULL OR @limit NOT BETWEEN 1 AND 10000
-        EXEC {{ db._reject }} @argument = N'limit', @rule = N'must be from 1 to 10000';
+    {{ arguments.reject("limit", "must be from 1 to 10000") }}
     IF @older_than_seconds NOT BETWEEN 0 AND 1000000000
-        EXEC {{ db._reject }} @argument = N'older_than_seconds', @rule = N'must be from 0 to 1000000000';
+    {{ arguments.reject("older_than_seconds", "must be from 0 to 1000000000") }}
     IF @after IS NOT NULL
     BEGIN
         SET @after_no = (SELECT j.no FROM {{ db.join }} AS j WHERE j.join_id = @after);
         IF @after_no IS NULL
-            THROW 51002, N'after: no such join', 1;
+        {{ arguments.raise(51002, "after: no such join") | indent(4) }}
     END;
     IF @older_than_seconds IS NOT NULL
         SET @until_at = DATEADD(
             MILLISECOND, -CONVERT(int, (@older_than_seconds - FLOOR(@older_than_seconds)) * 1000),
-            DATEADD(SECOND, -CONVERT(int, FLOOR(@older_than_seconds)), {{ db._now }}())
+            DATEADD(SECOND, -CONVERT(int, FLOOR(@older_than_seconds)), {{ clock.now() }})
         );
 
     -- No tenant is too long for its key.

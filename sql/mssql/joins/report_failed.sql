@@ -1,4 +1,5 @@
 -- after: _report
+{% import "macros/arguments.sql" as arguments with context %}
 
 -- Counts a step as failed, whatever becomes of its message. A step counts once, whichever way it is told.
 -- join_id: not null
@@ -12,13 +13,11 @@ CREATE OR ALTER PROCEDURE {{ db.join_report_failed }}
     @message_id uniqueidentifier
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @counted int;
 
-    BEGIN TRANSACTION;
     EXEC @counted = {{ db._join_report }} @join_id = @join_id, @message_id = @message_id, @state = N'failed';
-    COMMIT TRANSACTION;
 
     SELECT CONVERT(bit, @counted) AS counted;
 END;

@@ -1,4 +1,7 @@
 -- after: _compact
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/locks.sql" as locks with context %}
 
 -- Ends a join whose steps are all over, and enqueues what join_wait was given for that: what a join.wait handler calls.
 -- Exactly one of any number of callers ends it and enqueues; the others, later ones too, get the same answer.
@@ -12,15 +15,10 @@ CREATE OR ALTER PROCEDURE {{ db.join_resolve }}
     @join_id uniqueidentifier
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
-    -- What is locked is read as it is now, also for a caller under SNAPSHOT. Babelfish cannot change over.
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {{ arguments.begin() }}
 
     DECLARE @now_at datetime2(6);
-    DECLARE @key bigint;
-    DECLARE @resource nvarchar(255);
-    DECLARE @got int;
+    {{ locks.variables() }}
     DECLARE @status nvarchar(10);
     DECLARE @completed_steps int;
     DECLARE @failed_steps int;
@@ -33,22 +31,10 @@ BEGIN
     DECLARE @outcome nvarchar(20);
 
     IF @join_id IS NULL
-        EXEC {{ db._reject }} @argument = N'join_id', @rule = N'must not be null';
+    {{ arguments.reject("join_id", "must not be null") }}
 
     BEGIN TRANSACTION;
-    SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
-        'SHA2_256', CONCAT({{ (schema ~ ".join:") | literal }}, @join_id)
-    )));
-    SET @resource = CONVERT(nvarchar(255), @key);
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        EXEC @got = sys.sp_getapplock
-            @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
-    ELSE
-        EXEC sys.sp_executesql
-            N'SELECT @got = COUNT(*) FROM (SELECT pg_catalog.pg_advisory_xact_lock(@key) AS taken) AS l;',
-            N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
-    IF @got < 0
-        THROW 50001, N'join: chosen as the victim of a deadlock, try again', 1;
+    {{ locks.wait(locks.join("@join_id"), "join") }}
     SELECT
         @status = j.status, @completed_steps = j.completed_steps, @failed_steps = j.failed_steps,
         @expected_steps = j.expected_steps, @enqueued_message_id = j.enqueued_message_id,
@@ -56,7 +42,7 @@ BEGIN
     FROM {{ db.join }} AS j
     WHERE j.join_id = @join_id;
     IF @status IS NULL
-        THROW 51002, N'join_id: no such join', 1;
+    {{ arguments.refuse(51002, "join_id: no such join") }}
     -- Steps that are just being settled bring a probe of their own.
     SELECT
         @completed_steps = @completed_steps + ISNULL(SUM(t.completed), 0),
@@ -67,7 +53,7 @@ BEGIN
     IF @status = N'Pending' AND @completed_steps + @failed_steps >= @expected_steps
     BEGIN
         SET @status = CASE WHEN @is_strict = 1 AND @failed_steps > 0 THEN N'Failed' ELSE N'Completed' END;
-        SET @now_at = {{ db._now }}();
+        SET @now_at = {{ clock.now() }};
         IF @status = N'Failed'
             SELECT @topic = j.on_fail_topic, @payload = j.on_fail_payload FROM {{ db.join }} AS j WHERE j.join_id = @join_id;
         ELSE

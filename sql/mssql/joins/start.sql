@@ -1,3 +1,6 @@
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+
 -- Begins a join: a fan-in that waits for a number of messages of the outbox, its steps.
 -- tenant_id: 1 to 255 characters
 -- expected_steps: at least 1
@@ -12,18 +15,18 @@ CREATE OR ALTER PROCEDURE {{ db.join_start }}
     @metadata nvarchar(max) = NULL
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
-    DECLARE @now_at datetime2(6) = {{ db._now }}();
+    DECLARE @now_at datetime2(6) = {{ clock.now() }};
     DECLARE @join_id uniqueidentifier = {{ db._uuid }}(NEWID(), @now_at);
 
     -- LEN passes over trailing blanks, so an end mark is put behind the text.
     IF @tenant_id IS NULL
         OR LEN(@tenant_id + N'.') = 1
         OR LEN((@tenant_id + N'.') COLLATE Latin1_General_100_BIN2) > 256
-        EXEC {{ db._reject }} @argument = N'tenant_id', @rule = N'must have from 1 to 255 characters';
+    {{ arguments.reject("tenant_id", "must have from 1 to 255 characters") }}
     IF @expected_steps IS NULL OR @expected_steps < 1
-        EXEC {{ db._reject }} @argument = N'expected_steps', @rule = N'must be at least 1';
+    {{ arguments.reject("expected_steps", "must be at least 1") }}
 
     INSERT INTO {{ db.join }} (
         join_id, tenant_key, expected_steps, attached_steps, completed_steps, failed_steps, status, metadata, created_at,

@@ -1,4 +1,7 @@
 -- after: _hold, _nudge
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/locks.sql" as locks with context %}
 
 -- Enqueues the message that brings a join to its end: topic join.wait, payload {"join_id": "..."}; it is parked and
 -- becomes due with the last step. Its handler calls join_resolve, which enqueues what is given here.
@@ -23,16 +26,11 @@ CREATE OR ALTER PROCEDURE {{ db.join_wait }}
     @on_fail_payload nvarchar(max) = NULL
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
-    -- What is locked is read as it is now, also for a caller under SNAPSHOT. Babelfish cannot change over.
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {{ arguments.begin() }}
 
     DECLARE @now_at datetime2(6);
     DECLARE @due_at datetime2(6);
-    DECLARE @key bigint;
-    DECLARE @resource nvarchar(255);
-    DECLARE @got int;
+    {{ locks.variables() }}
     DECLARE @status nvarchar(10);
     DECLARE @completed_steps int;
     DECLARE @failed_steps int;
@@ -45,43 +43,29 @@ BEGIN
     DECLARE @refusal nvarchar(2048);
 
     IF @join_id IS NULL
-        EXEC {{ db._reject }} @argument = N'join_id', @rule = N'must not be null';
+    {{ arguments.reject("join_id", "must not be null") }}
     IF @fail_if_any_step_failed IS NULL
-        EXEC {{ db._reject }} @argument = N'fail_if_any_step_failed', @rule = N'must not be null';
+    {{ arguments.reject("fail_if_any_step_failed", "must not be null") }}
     IF LEN(@on_complete_topic + N'.') = 1 OR LEN((@on_complete_topic + N'.') COLLATE Latin1_General_100_BIN2) > 256
-        EXEC {{ db._reject }} @argument = N'on_complete_topic', @rule = N'must have from 1 to 255 characters, or be null';
+    {{ arguments.reject("on_complete_topic", "must have from 1 to 255 characters, or be null") }}
     IF LEN(@on_fail_topic + N'.') = 1 OR LEN((@on_fail_topic + N'.') COLLATE Latin1_General_100_BIN2) > 256
-        EXEC {{ db._reject }} @argument = N'on_fail_topic', @rule = N'must have from 1 to 255 characters, or be null';
+    {{ arguments.reject("on_fail_topic", "must have from 1 to 255 characters, or be null") }}
 
     BEGIN TRANSACTION;
-    SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
-        'SHA2_256', CONCAT({{ (schema ~ ".join:") | literal }}, @join_id)
-    )));
-    SET @resource = CONVERT(nvarchar(255), @key);
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        EXEC @got = sys.sp_getapplock
-            @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = -1;
-    ELSE
-        EXEC sys.sp_executesql
-            N'SELECT @got = COUNT(*) FROM (SELECT pg_catalog.pg_advisory_xact_lock(@key) AS taken) AS l;',
-            N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
-    IF @got < 0
-        THROW 50001, N'join: chosen as the victim of a deadlock, try again', 1;
+    {{ locks.wait(locks.join("@join_id"), "join") }}
     SELECT
         @status = j.status, @completed_steps = j.completed_steps, @failed_steps = j.failed_steps,
         @expected_steps = j.expected_steps, @id = j.wait_id, @message_id = j.wait_message_id
     FROM {{ db.join }} AS j
     WHERE j.join_id = @join_id;
     IF @status IS NULL
-        THROW 51002, N'join_id: no such join', 1;
+    {{ arguments.refuse(51002, "join_id: no such join") }}
+    SET @refusal = CONCAT(N'join_id: the join is ', @status);
     IF @status <> N'Pending'
-    BEGIN
-        SET @refusal = CONCAT(N'join_id: the join is ', @status);
-        THROW 51003, @refusal, 1;
-    END;
+    {{ arguments.refuse(51003, "@refusal") }}
 
     EXEC {{ db._join_hold }} @id = @id, @state = @state OUTPUT;
-    SET @now_at = {{ db._now }}();
+    SET @now_at = {{ clock.now() }};
     IF @state IS NULL OR @state <> N'pending'
     BEGIN
         SELECT

@@ -7,7 +7,7 @@ CREATE OR ALTER PROCEDURE {{ db._ledger_check }}
     @key nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    SET NOCOUNT ON;
 
     -- LEN passes over trailing blanks, so an end mark is put behind the text.
     IF @key IS NULL

@@ -1,3 +1,6 @@
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+
 -- Forgets up to batch_size keys, oldest first: processed longer ago than the retention, or released or with a lease
 -- that has run out, and not seen since. Never a key that somebody holds, nor one acquired without expiry.
 -- One short transaction that skips locked rows; call it until it answers 0.
@@ -12,14 +15,14 @@ CREATE OR ALTER PROCEDURE {{ db.ledger_cleanup }}
     @batch_size int = 1000
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
-    DECLARE @now_at datetime2(6) = {{ db._now }}();
+    DECLARE @now_at datetime2(6) = {{ clock.now() }};
     DECLARE @before_at datetime2(6);
     DECLARE @affected int;
     DECLARE @old TABLE (no bigint NOT NULL PRIMARY KEY, since_at datetime2(6) NOT NULL);
 
-    EXEC {{ db._check_cleanup }} @retention_seconds = @retention_seconds, @batch_size = @batch_size;
+    {{ arguments.check_by(db._check_cleanup ~ " @retention_seconds = @retention_seconds, @batch_size = @batch_size") }}
     SET @before_at = DATEADD(
         MILLISECOND, -CONVERT(int, (@retention_seconds - FLOOR(@retention_seconds)) * 1000),
         DATEADD(SECOND, -CONVERT(int, FLOOR(@retention_seconds)), @now_at)
@@ -30,7 +33,7 @@ BEGIN
     INSERT INTO @old (no, since_at)
     SELECT TOP (@batch_size) l.no, l.processed_at
     FROM {{ db.ledger }} AS l WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
-    WHERE l.processed_at <= @before_at
+    WHERE l.processed_at IS NOT NULL AND l.processed_at <= @before_at
     ORDER BY l.processed_at;
 
     INSERT INTO @old (no, since_at)
@@ -45,7 +48,8 @@ BEGIN
     INSERT INTO @old (no, since_at)
     SELECT TOP (@batch_size) l.no, l.last_seen_at
     FROM {{ db.ledger }} AS l WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
-    WHERE l.lease_until <= @now_at
+    WHERE l.lease_until IS NOT NULL
+        AND l.lease_until <= @now_at
         AND l.last_seen_at <= @before_at
         AND NOT EXISTS (SELECT 1 FROM @old AS o WHERE o.no = l.no)
     ORDER BY l.lease_until;

@@ -1,4 +1,5 @@
 -- after: _check
+{% import "macros/arguments.sql" as arguments with context %}
 
 -- What the ledger knows of a key; always one row. status is Unknown (never seen, or released), Acquired (also with
 -- a lease that has run out) or Processed. last_seen_at is the last time that a call changed anything.
@@ -11,9 +12,9 @@ CREATE OR ALTER PROCEDURE {{ db.ledger_get }}
     @key nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
-    EXEC {{ db._ledger_check }} @key = @key;
+    {{ arguments.check_by(db._ledger_check ~ " @key = @key") }}
     SELECT
         ISNULL(l.state, N'Unknown') AS status, ISNULL(l.attempts, 0) AS attempts, l.first_seen_at, l.last_seen_at,
         l.lease_until, l.handler

@@ -1,4 +1,7 @@
 -- after: _check
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/locks.sql" as locks with context %}
 
 -- Asks to work on a key. Of any number of concurrent callers exactly one acquires it: a new key, one that was
 -- released, or one whose lease has run out. Everybody else hears Processed or Busy, and nothing is written.
@@ -18,108 +21,84 @@ CREATE OR ALTER PROCEDURE {{ db.ledger_try_begin }}
     @handler nvarchar(max) = NULL
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
-    -- What is decided is decided by what is there now, also for a caller under SNAPSHOT. Babelfish cannot change over.
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {{ arguments.begin() }}
 
+    {{ locks.variables() }}
     DECLARE @now_at datetime2(6);
-    DECLARE @later_at datetime2(6);
     DECLARE @until_at datetime2(6);
     DECLARE @state nvarchar(10);
     DECLARE @status nvarchar(10);
     DECLARE @attempts int;
-    DECLARE @tries int = 0;
+    DECLARE @no bigint;
     DECLARE @new_lease uniqueidentifier = NEWID();
     DECLARE @ledger_key nvarchar(513);
 
-    EXEC {{ db._ledger_check }} @key = @key;
+    {{ arguments.check_by(db._ledger_check ~ " @key = @key") }}
     IF LEN((@owner + N'.') COLLATE Latin1_General_100_BIN2) > 256
-        EXEC {{ db._reject }} @argument = N'owner', @rule = N'must not be longer than 255 characters';
+    {{ arguments.reject("owner", "must not be longer than 255 characters") }}
     IF @lease_seconds NOT BETWEEN 1 AND 86400
-        EXEC {{ db._reject }} @argument = N'lease_seconds', @rule = N'must be from 1 to 86400, or null';
+    {{ arguments.reject("lease_seconds", "must be from 1 to 86400, or null") }}
     IF LEN((@handler + N'.') COLLATE Latin1_General_100_BIN2) > 256
-        EXEC {{ db._reject }} @argument = N'handler', @rule = N'must not be longer than 255 characters';
+    {{ arguments.reject("handler", "must not be longer than 255 characters") }}
     SET @ledger_key = @key + N'.';
 
-    BEGIN TRANSACTION;
-    WHILE @status IS NULL
-    BEGIN
-        SET @state = NULL;
-        SET @now_at = {{ db._now }}();
-        SELECT @state = l.state, @until_at = l.lease_until, @attempts = l.attempts
-        FROM {{ db.ledger }} AS l
-        WHERE l.ledger_key = @ledger_key;
+    -- Who comes too late hears so from a plain read, and waits for nobody.
+    SET @now_at = {{ clock.now() }};
+    SELECT @state = l.state, @until_at = l.lease_until, @attempts = l.attempts
+    FROM {{ db.ledger }} AS l
+    WHERE l.ledger_key = @ledger_key;
+    SET @status = CASE
+        WHEN @state = N'Processed' THEN N'Processed'
+        WHEN @state = N'Acquired' AND (@until_at IS NULL OR @until_at > @now_at) THEN N'Busy'
+    END;
 
-        IF @state = N'Unknown' OR (@state = N'Acquired' AND @until_at <= @now_at)
+    IF @status IS NULL
+    BEGIN
+        BEGIN TRANSACTION;
+        {{ locks.wait(locks.ledger_key("@ledger_key"), "key") | indent(4) }}
+        SELECT @no = l.no
+        FROM {{ db.ledger }} AS l WITH (ROWLOCK, READCOMMITTEDLOCK)
+        WHERE l.ledger_key = @ledger_key;
+        -- A write that changes nothing locks the row in every engine, against its holder and a cleanup. By its number:
+        -- whoever locks it by the key first meets them crosswise.
+        SET @state = NULL;
+        UPDATE {{ db.ledger }} WITH (ROWLOCK)
+        SET owner = owner
+        WHERE no = @no;
+        IF @@ROWCOUNT > 0
+            SELECT @state = l.state, @until_at = l.lease_until, @attempts = l.attempts
+            FROM {{ db.ledger }} AS l
+            WHERE l.no = @no;
+        -- Behind the locks, for the lease begins only now.
+        SET @now_at = {{ clock.now() }};
+        SET @status = CASE
+            WHEN @state = N'Processed' THEN N'Processed'
+            WHEN @state = N'Acquired' AND (@until_at IS NULL OR @until_at > @now_at) THEN N'Busy'
+            ELSE N'Acquired'
+        END;
+        IF @status = N'Acquired'
         BEGIN
-            -- A write that changes nothing locks the row in every engine; then what it says is decided by.
-            UPDATE {{ db.ledger }} WITH (ROWLOCK)
-            SET owner = owner
-            WHERE ledger_key = @ledger_key;
-            SET @now_at = {{ db._now }}();
             SET @until_at = DATEADD(SECOND, @lease_seconds, @now_at);
+            SET @attempts = CASE WHEN @state IS NULL THEN 0 ELSE @attempts END + 1;
+        END;
+        IF @status = N'Acquired' AND @state IS NULL
+            INSERT INTO {{ db.ledger }} (
+                ledger_key, state, lease_id, owner, lease_until, attempts, handler, first_seen_at, last_seen_at
+            )
+            VALUES (@ledger_key, N'Acquired', @new_lease, @owner, @until_at, @attempts, @handler, @now_at, @now_at);
+        IF @status = N'Acquired' AND @state IS NOT NULL
             UPDATE {{ db.ledger }} WITH (ROWLOCK)
             SET
                 state = N'Acquired',
                 lease_id = @new_lease,
                 owner = @owner,
                 lease_until = @until_at,
-                attempts = attempts + 1,
+                attempts = @attempts,
                 handler = @handler,
                 last_seen_at = @now_at
-            WHERE ledger_key = @ledger_key
-                AND (state = N'Unknown' OR (state = N'Acquired' AND lease_until <= @now_at));
-            IF @@ROWCOUNT > 0
-            BEGIN
-                SET @status = N'Acquired';
-                SET @attempts = (SELECT l.attempts FROM {{ db.ledger }} AS l WHERE l.ledger_key = @ledger_key);
-            END;
-        END
-        ELSE IF @state = N'Processed'
-            SET @status = N'Processed';
-        ELSE IF @state IS NOT NULL
-            SET @status = N'Busy';
-        ELSE
-        BEGIN
-            SET @attempts = 1;
-            SET @until_at = DATEADD(SECOND, @lease_seconds, @now_at);
-            -- A violated key costs the statement, not the transaction; behind it the earlier row is there to read.
-            SET XACT_ABORT OFF;
-            BEGIN TRY
-                INSERT INTO {{ db.ledger }} (
-                    ledger_key, state, lease_id, owner, lease_until, attempts, handler, first_seen_at, last_seen_at
-                )
-                SELECT
-                    @ledger_key, N'Acquired', @new_lease, @owner, @until_at, @attempts, @handler, @now_at, @now_at
-                WHERE NOT EXISTS (
-                    SELECT 1
-                    FROM {{ db.ledger }} AS l WITH (ROWLOCK, READCOMMITTEDLOCK)
-                    WHERE l.ledger_key = @ledger_key
-                );
-                IF @@ROWCOUNT > 0
-                    SET @status = N'Acquired';
-            END TRY
-            BEGIN CATCH
-                SET XACT_ABORT ON;
-                SET @tries += 1;
-                IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @tries > 20
-                    THROW;
-            END CATCH;
-            SET XACT_ABORT ON;
-
-            -- It may have waited for another insert that was rolled back; then the lease begins only now.
-            SET @later_at = {{ db._now }}();
-            IF @status IS NOT NULL AND @later_at > DATEADD(MILLISECOND, 500, @now_at)
-            BEGIN
-                SET @until_at = DATEADD(SECOND, @lease_seconds, @later_at);
-                UPDATE {{ db.ledger }} WITH (ROWLOCK)
-                SET lease_until = @until_at, first_seen_at = @later_at, last_seen_at = @later_at
-                WHERE ledger_key = @ledger_key AND lease_id = @new_lease;
-            END;
-        END;
+            WHERE no = @no;
+        COMMIT TRANSACTION;
     END;
-    COMMIT TRANSACTION;
 
     SELECT
         @status AS status,

@@ -1,6 +1,8 @@
--- Writes checked messages whose ids were drawn in their order: deduplicated, collapsed, placed. Keys are taken
--- Writes one checked message that has a key of some kind: deduplicated, collapsed, placed. The keys are taken by
--- trying: whoever is first has them, and only a transaction with the same key waits.
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/locks.sql" as locks with context %}
+
+-- Writes one checked message that has a key of some kind: deduplicated, collapsed, placed. Under the locks of its
+-- keys, so that only a transaction with the same key waits.
 -- id: drawn by the caller; a duplicate's is that of the earlier message
 -- returns: id, message_id, outcome; as output parameters
 -- errors: none
@@ -24,14 +26,13 @@ CREATE OR ALTER PROCEDURE {{ box._enqueue }}
     @created_at datetime2(6)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
+    {{ locks.variables() }}
     DECLARE @new_id bigint = @id;
     DECLARE @is_given bit = CASE WHEN @message_id IS NULL THEN 0 ELSE 1 END;
     DECLARE @window_seconds float = 0;
-    DECLARE @tries int = 0;
     DECLARE @is_entered bit = 0;
-    DECLARE @is_written bit = 0;
     DECLARE @ids nvarchar(max);
     DECLARE @removed int;
 
@@ -43,79 +44,39 @@ BEGIN
         FROM {{ box.settings }} AS s
         WHERE s.name = N'dedup_window_seconds';
 
-    -- A violated key costs the statement, not the transaction; behind it the earlier row is there to read, or gone.
-    WHILE @window_seconds > 0 AND @is_entered = 0 AND @outcome = N'created'
+    IF @window_seconds > 0
     BEGIN
-        SET XACT_ABORT OFF;
-        BEGIN TRY
-            UPDATE {{ box.dedup }} WITH (ROWLOCK)
-            SET id = @id, message_id = @message_id, seen_at = @now_at
-            WHERE dedup_key = @dedup_key + N'.'
-                AND (
-                    id = @id
-                    OR seen_at <= DATEADD(
-                        MICROSECOND, -CONVERT(int, (@window_seconds - FLOOR(@window_seconds)) * 1000000),
-                        DATEADD(SECOND, -CONVERT(int, FLOOR(@window_seconds)), @now_at)
-                    )
-                );
-            SET @is_entered = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
-            IF @is_entered = 0
-            BEGIN
-                INSERT INTO {{ box.dedup }} (dedup_key, id, message_id, seen_at)
-                SELECT @dedup_key + N'.', @id, @message_id, @now_at
-                WHERE NOT EXISTS (
-                    SELECT 1
-                    FROM {{ box.dedup }} AS d WITH (ROWLOCK, READCOMMITTEDLOCK)
-                    WHERE d.dedup_key = @dedup_key + N'.'
-                );
-                SET @is_entered = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
-            END;
-        END TRY
-        BEGIN CATCH
-            SET XACT_ABORT ON;
-            SET @tries += 1;
-            IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @tries > 20
-                THROW;
-        END CATCH;
-        SET XACT_ABORT ON;
+        {{ locks.wait(locks.key("dedup", "@dedup_key"), "dedup_key") | indent(4) }}
+        UPDATE {{ box.dedup }} WITH (ROWLOCK)
+        SET id = @id, message_id = @message_id, seen_at = @now_at
+        WHERE dedup_key = @dedup_key + N'.'
+            AND (
+                id = @id
+                OR seen_at <= DATEADD(
+                    MICROSECOND, -CONVERT(int, (@window_seconds - FLOOR(@window_seconds)) * 1000000),
+                    DATEADD(SECOND, -CONVERT(int, FLOOR(@window_seconds)), @now_at)
+                )
+            );
+        SET @is_entered = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
         IF @is_entered = 0
             SELECT @id = d.id, @message_id = d.message_id, @outcome = N'duplicate'
             FROM {{ box.dedup }} AS d WITH (ROWLOCK, READCOMMITTEDLOCK)
             WHERE d.dedup_key = @dedup_key + N'.';
+        IF @is_entered = 0 AND @outcome = N'created'
+        BEGIN
+            INSERT INTO {{ box.dedup }} (dedup_key, id, message_id, seen_at)
+            VALUES (@dedup_key + N'.', @id, @message_id, @now_at);
+            SET @is_entered = 1;
+        END;
     END;
 
-    WHILE @is_written = 0 AND @outcome = N'created'
+    IF @is_given = 1 AND @outcome = N'created'
     BEGIN
-        SET XACT_ABORT OFF;
-        BEGIN TRY
-            INSERT INTO {{ box.message }} (
-                id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id,
-                group_id, dedup_key, collapse_key, headers
-            )
-            SELECT
-                @id, @message_id, @created_at, @due_at, @expires_at, 0, @priority, @topic, @payload, @correlation_id,
-                @group_id, @dedup_key, @collapse_key, @headers
-            WHERE @is_given = 0
-                OR NOT EXISTS (
-                    SELECT 1
-                    FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
-                    WHERE m.message_id = @message_id
-                );
-            SET @is_written = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
-        END TRY
-        BEGIN CATCH
-            SET XACT_ABORT ON;
-            SET @tries += 1;
-            IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @tries > 20
-                THROW;
-        END CATCH;
-        SET XACT_ABORT ON;
-        IF @is_written = 0
-            SELECT @id = m.id, @outcome = N'duplicate'
-            FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
-            WHERE m.message_id = @message_id;
+        {{ locks.wait(locks.key("message_id", "@message_id"), "message_id") | indent(4) }}
+        SELECT @id = m.id, @outcome = N'duplicate'
+        FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+        WHERE m.message_id = @message_id;
     END;
-
     IF @outcome = N'duplicate'
     BEGIN
         -- A key entered above for a message that turned out to exist already stands for the existing one.
@@ -126,6 +87,14 @@ BEGIN
         RETURN;
     END;
 
+    INSERT INTO {{ box.message }} (
+        id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id, group_id,
+        dedup_key, collapse_key, headers
+    )
+    VALUES (
+        @id, @message_id, @created_at, @due_at, @expires_at, 0, @priority, @topic, @payload, @correlation_id, @group_id,
+        @dedup_key, @collapse_key, @headers
+    );
     SET @ids = CONCAT(N'[', @id, N']');
     EXEC {{ box._admit }} @ids = @ids;
 

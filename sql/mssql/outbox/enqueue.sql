@@ -1,4 +1,7 @@
 -- after: _enqueue
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/records.sql" as records with context %}
 
 -- Writes one message, in the caller's transaction: it is there exactly if that commits.
 -- A plain insert for its neighbours: only enqueues of the same key ever wait for each other.
@@ -33,7 +36,7 @@ CREATE OR ALTER PROCEDURE {{ box.enqueue }}
     @created_at datetimeoffset(6) = NULL
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @id bigint;
     DECLARE @outcome nvarchar(20) = N'created';
@@ -51,12 +54,12 @@ BEGIN
         ) AS v
         WHERE v.broken IS NOT NULL
     )
-        EXEC {{ box._explain }}
+    {{ arguments.check_by(box._explain ~ """
             @topic, @payload, @correlation_id, @dedup_key, @due_at, @group_id, @priority, @collapse_key, @expires_at,
-            @headers, @created_at;
+            @headers, @created_at""") }}
 
     BEGIN TRANSACTION;
-    SET @now_at = {{ db._now }}();
+    SET @now_at = {{ clock.now() }};
     SET @created = ISNULL(@created, @now_at);
     SET @id = NEXT VALUE FOR {{ box._ids }};
     IF @message_id IS NULL AND @group_id IS NULL AND @dedup_key IS NULL AND @collapse_key IS NULL
@@ -83,5 +86,6 @@ BEGIN
             @expires_at = @expires, @headers = @headers, @created_at = @created;
     COMMIT TRANSACTION;
 
-    SELECT @id AS id, @message_id AS message_id, @outcome AS outcome;
+    {{ records.answer() }}
+        SELECT @id AS id, @message_id AS message_id, @outcome AS outcome;
 END;

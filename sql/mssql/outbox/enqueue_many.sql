@@ -1,4 +1,8 @@
 -- after: _enqueue
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/locks.sql" as locks with context %}
+{% import "macros/records.sql" as records with context %}
 
 -- Writes many messages in one statement, or none if one of them is wrong.
 -- messages: a JSON array of objects, whose keys are the arguments of enqueue; other keys are passed over
@@ -10,13 +14,12 @@ CREATE OR ALTER PROCEDURE {{ box.enqueue_many }}
     @messages nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
+    {{ locks.variables() }}
     DECLARE @now_at datetime2(6);
     DECLARE @broken nvarchar(2048);
     DECLARE @window_seconds float = 0;
-    DECLARE @tries int = 0;
-    DECLARE @is_over bit = 0;
     DECLARE @ids nvarchar(max);
     DECLARE @newest nvarchar(max);
     DECLARE @removed int;
@@ -51,79 +54,110 @@ BEGIN
         headers nvarchar(max) COLLATE Latin1_General_100_BIN2,
         created_at nvarchar(max) COLLATE Latin1_General_100_BIN2
     );
-    DECLARE @drawn TABLE (id bigint NOT NULL PRIMARY KEY);
+    {{ records.number_tables() }}
+    {{ records.key_tables() }}
     DECLARE @record TABLE (
         ordinal int NOT NULL PRIMARY KEY,
         id bigint NOT NULL,
         message_id uniqueidentifier NOT NULL,
         is_given bit NOT NULL,
         dedup_key nvarchar(256) COLLATE Latin1_General_100_BIN2,
+        is_key_first bit NOT NULL,
         collapse_key nvarchar(256) COLLATE Latin1_General_100_BIN2,
         is_keyed bit NOT NULL,
         due_at datetime2(6),
+        expires_at datetime2(6),
+        created_at datetime2(6) NOT NULL,
+        priority smallint NOT NULL,
         is_repeated bit NOT NULL,
         is_first bit NOT NULL,
         is_written bit NOT NULL,
         is_newest bit NOT NULL,
         is_replacing bit NOT NULL
     );
+    DECLARE @later TABLE (ordinal int NOT NULL PRIMARY KEY);
+    DECLARE @collapsing TABLE (ordinal int NOT NULL PRIMARY KEY, newest_id bigint, written int NOT NULL);
     DECLARE @older TABLE (
-        id bigint NOT NULL PRIMARY KEY,
-        collapse_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL
+        collapse_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL,
+        id bigint NOT NULL,
+        PRIMARY KEY (collapse_key, id)
     );
 
-    IF @messages IS NULL
-        OR ISJSON(@messages) = 0
-        OR CHARINDEX(N'[', @messages + N'[') > CHARINDEX(N'{', @messages + N'{')
-        EXEC {{ db._reject }} @argument = N'messages', @rule = N'must be a JSON array';
+    IF @messages IS NULL OR {{ arguments.not_array("@messages") }}
+    {{ arguments.reject("messages", "must be a JSON array") }}
 
-    INSERT INTO @raw (
-        ordinal, type, topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key, collapse_key,
-        expires_at, headers, created_at
-    )
-    SELECT
-        CONVERT(int, j.[key]) + 1, j.type,
-        {{ 'o.topic' | json_text }},
-        {{ 'payload' | json_long_text(record="CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END") }},
-        {{ 'o.correlation_id' | json_text }},
-        o.due_at, o.message_id,
-        {{ 'o.group_id' | json_text }},
-        o.priority,
-        {{ 'o.dedup_key' | json_text }},
-        {{ 'o.collapse_key' | json_text }},
-        o.expires_at,
-        COALESCE(CASE WHEN j.type = 5 THEN JSON_QUERY(j.value, N'$.headers') END, {{ 'o.headers_text' | json_text }}),
-        o.created_at
-    FROM OPENJSON(@messages) AS j
-    CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
-        topic nvarchar(max) '$.topic',
-        correlation_id nvarchar(max) '$.correlation_id',
-        due_at nvarchar(max) '$.due_at',
-        message_id nvarchar(max) '$.message_id',
-        group_id nvarchar(max) '$.group_id',
-        priority nvarchar(max) '$.priority',
-        dedup_key nvarchar(max) '$.dedup_key',
-        collapse_key nvarchar(max) '$.collapse_key',
-        expires_at nvarchar(max) '$.expires_at',
-        headers_text nvarchar(max) '$.headers',
-        created_at nvarchar(max) '$.created_at'
-    ) AS o;
+    -- Each record is read once. Babelfish has to look for what may be longer than 4000 characters by itself.
+    IF SERVERPROPERTY('Babelfish') IS NULL
+        INSERT INTO @raw (
+            ordinal, type, topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key,
+            collapse_key, expires_at, headers, created_at
+        )
+        SELECT
+            CONVERT(int, j.[key]) + 1, j.type, o.topic, COALESCE(o.payload, o.payload_json), o.correlation_id, o.due_at,
+            o.message_id, o.group_id, o.priority, o.dedup_key, o.collapse_key, o.expires_at,
+            COALESCE(o.headers_json, o.headers), o.created_at
+        FROM OPENJSON(@messages) AS j
+        CROSS APPLY OPENJSON({{ records.record() }}) WITH (
+            topic nvarchar(max) '$.topic',
+            payload nvarchar(max) '$.payload',
+            payload_json nvarchar(max) '$.payload' AS JSON,
+            correlation_id nvarchar(max) '$.correlation_id',
+            due_at nvarchar(max) '$.due_at',
+            message_id nvarchar(max) '$.message_id',
+            group_id nvarchar(max) '$.group_id',
+            priority nvarchar(max) '$.priority',
+            dedup_key nvarchar(max) '$.dedup_key',
+            collapse_key nvarchar(max) '$.collapse_key',
+            expires_at nvarchar(max) '$.expires_at',
+            headers nvarchar(max) '$.headers',
+            headers_json nvarchar(max) '$.headers' AS JSON,
+            created_at nvarchar(max) '$.created_at'
+        ) AS o;
+    ELSE
+        INSERT INTO @raw (
+            ordinal, type, topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key,
+            collapse_key, expires_at, headers, created_at
+        )
+        SELECT
+            CONVERT(int, j.[key]) + 1, j.type,
+            {{ 'o.topic' | json_text }},
+            {{ 'payload' | json_long_text(record=records.record()) }},
+            {{ 'o.correlation_id' | json_text }},
+            o.due_at, o.message_id,
+            {{ 'o.group_id' | json_text }},
+            o.priority,
+            {{ 'o.dedup_key' | json_text }},
+            {{ 'o.collapse_key' | json_text }},
+            o.expires_at,
+            COALESCE(CASE WHEN j.type = 5 THEN JSON_QUERY(j.value, N'$.headers') END, {{ 'o.headers' | json_text }}),
+            o.created_at
+        FROM OPENJSON(@messages) AS j
+        CROSS APPLY OPENJSON({{ records.record() }}) WITH (
+            topic nvarchar(max) '$.topic',
+            correlation_id nvarchar(max) '$.correlation_id',
+            due_at nvarchar(max) '$.due_at',
+            message_id nvarchar(max) '$.message_id',
+            group_id nvarchar(max) '$.group_id',
+            priority nvarchar(max) '$.priority',
+            dedup_key nvarchar(max) '$.dedup_key',
+            collapse_key nvarchar(max) '$.collapse_key',
+            expires_at nvarchar(max) '$.expires_at',
+            headers nvarchar(max) '$.headers',
+            created_at nvarchar(max) '$.created_at'
+        ) AS o;
 
     IF EXISTS (
         SELECT 1
         FROM @raw AS r
         WHERE r.type <> 5
-            -- An empty text converts to 1900 and to 0.
-            OR r.due_at = N'' OR r.expires_at = N'' OR r.created_at = N'' OR r.priority = N''
-            OR (r.due_at IS NOT NULL AND TRY_CONVERT(datetimeoffset, r.due_at) IS NULL)
-            OR (r.expires_at IS NOT NULL AND TRY_CONVERT(datetimeoffset, r.expires_at) IS NULL)
-            OR (r.created_at IS NOT NULL AND TRY_CONVERT(datetimeoffset, r.created_at) IS NULL)
-            OR (r.message_id IS NOT NULL AND TRY_CONVERT(uniqueidentifier, r.message_id) IS NULL)
+            OR {{ records.is_no("datetimeoffset", "r.due_at") }}
+            OR {{ records.is_no("datetimeoffset", "r.expires_at") }}
+            OR {{ records.is_no("datetimeoffset", "r.created_at") }}
+            OR {{ records.is_no("uniqueidentifier", "r.message_id") }}
             OR LEN(r.message_id) > 38
-            OR (r.priority IS NOT NULL AND TRY_CONVERT(int, r.priority) IS NULL)
+            OR {{ records.is_no("int", "r.priority") }}
     )
-        EXEC {{ db._reject }}
-            @argument = N'messages', @rule = N'every record must be an object, with values of the right types';
+    {{ arguments.reject("messages", "every record must be an object, with values of the right types") }}
 
     SELECT TOP (1) @broken = v.broken
     FROM @raw AS r
@@ -134,32 +168,37 @@ BEGIN
     WHERE v.broken IS NOT NULL
     ORDER BY r.ordinal;
     IF @broken IS NOT NULL
-        THROW 51001, @broken, 1;
+    {{ arguments.raise(51001, "@broken") }}
 
     BEGIN TRANSACTION;
-    SET @now_at = {{ db._now }}();
-    -- A sequence cannot be asked for values in a certain order in both engines: so they are drawn first, then ranked.
-    INSERT INTO @drawn (id)
-    SELECT NEXT VALUE FOR {{ box._ids }}
-    FROM @raw;
-
+    SET @now_at = {{ clock.now() }};
+    {{ records.number_raw() }}
     INSERT INTO @record (
-        ordinal, id, message_id, is_given, dedup_key, collapse_key, is_keyed, due_at, is_repeated, is_first, is_written,
-        is_newest, is_replacing
+        ordinal, id, message_id, is_given, dedup_key, is_key_first, collapse_key, is_keyed, due_at, expires_at, created_at,
+        priority, is_repeated, is_first, is_written, is_newest, is_replacing
     )
     SELECT
-        r.ordinal, d.id,
+        r.ordinal, n.id,
         COALESCE(TRY_CONVERT(uniqueidentifier, r.message_id), {{ db._uuid }}(NEWID(), @now_at)),
         CASE WHEN r.message_id IS NULL THEN 0 ELSE 1 END,
-        r.dedup_key + N'.', r.collapse_key + N'.',
+        r.dedup_key + N'.',
+        CASE
+            WHEN r.dedup_key IS NULL THEN 0
+            WHEN ROW_NUMBER() OVER (PARTITION BY r.dedup_key + N'.' ORDER BY r.ordinal) = 1 THEN 1
+            ELSE 0
+        END,
+        r.collapse_key + N'.',
         CASE
             WHEN COALESCE(r.message_id, r.group_id, r.dedup_key, r.collapse_key) IS NULL THEN 0
             ELSE 1
         END,
-        CONVERT(datetime2(6), SWITCHOFFSET(TRY_CONVERT(datetimeoffset, r.due_at), '+00:00')),
+        {{ records.time("r.due_at") }},
+        {{ records.time("r.expires_at") }},
+        ISNULL({{ records.time("r.created_at") }}, @now_at),
+        ISNULL(TRY_CONVERT(smallint, r.priority), 0),
         0, 1, 0, 1, 0
-    FROM (SELECT n.id, ROW_NUMBER() OVER (ORDER BY n.id) AS ordinal FROM @drawn AS n) AS d
-    INNER JOIN @raw AS r ON r.ordinal = d.ordinal;
+    FROM @numbered AS n
+    INNER JOIN @raw AS r ON r.ordinal = n.ordinal;
 
     IF EXISTS (SELECT 1 FROM @record AS r WHERE r.dedup_key IS NOT NULL)
         SELECT @window_seconds = CONVERT(float, s.value)
@@ -167,50 +206,32 @@ BEGIN
         WHERE s.name = N'dedup_window_seconds';
     IF @window_seconds > 0
     BEGIN
-        -- Keys are taken by trying, in their order. A violated one costs the statement, not the transaction; behind
-        -- it the earlier row is there to read, or gone.
-        WHILE @is_over = 0
-        BEGIN
-            SET XACT_ABORT OFF;
-            BEGIN TRY
-                UPDATE d
-                SET id = f.id, message_id = f.message_id, seen_at = @now_at
-                FROM (
-                    SELECT r.dedup_key, r.id, r.message_id, ROW_NUMBER() OVER (PARTITION BY r.dedup_key ORDER BY r.id) AS no
-                    FROM @record AS r
-                    WHERE r.dedup_key IS NOT NULL
-                ) AS f
-                INNER JOIN {{ box.dedup }} AS d WITH (ROWLOCK, FORCESEEK) ON d.dedup_key = f.dedup_key
-                WHERE f.no = 1
-                    AND d.seen_at <= DATEADD(
-                        MICROSECOND, -CONVERT(int, (@window_seconds - FLOOR(@window_seconds)) * 1000000),
-                        DATEADD(SECOND, -CONVERT(int, FLOOR(@window_seconds)), @now_at)
-                    );
+        INSERT INTO @key (number)
+        SELECT DISTINCT {{ locks.number(locks.key("dedup", "w.dedup_key")) }}
+        FROM @raw AS w
+        WHERE w.dedup_key IS NOT NULL;
+        {{ records.lock_keys("dedup_key") | indent(4) }}
 
-                INSERT INTO {{ box.dedup }} (dedup_key, id, message_id, seen_at)
-                SELECT f.dedup_key, f.id, f.message_id, @now_at
-                FROM (
-                    SELECT r.dedup_key, r.id, r.message_id, ROW_NUMBER() OVER (PARTITION BY r.dedup_key ORDER BY r.id) AS no
-                    FROM @record AS r
-                    WHERE r.dedup_key IS NOT NULL
-                ) AS f
-                WHERE f.no = 1
-                    AND NOT EXISTS (
-                        SELECT 1
-                        FROM {{ box.dedup }} AS d WITH (ROWLOCK, READCOMMITTEDLOCK)
-                        WHERE d.dedup_key = f.dedup_key
-                    )
-                ORDER BY f.dedup_key;
-                SET @is_over = 1;
-            END TRY
-            BEGIN CATCH
-                SET XACT_ABORT ON;
-                SET @tries += 1;
-                IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @tries > 20
-                    THROW;
-            END CATCH;
-            SET XACT_ABORT ON;
-        END;
+        UPDATE d
+        SET id = r.id, message_id = r.message_id, seen_at = @now_at
+        FROM @record AS r
+        INNER JOIN {{ box.dedup }} AS d WITH (ROWLOCK, FORCESEEK) ON d.dedup_key = r.dedup_key
+        WHERE r.is_key_first = 1
+            AND d.seen_at <= DATEADD(
+                MICROSECOND, -CONVERT(int, (@window_seconds - FLOOR(@window_seconds)) * 1000000),
+                DATEADD(SECOND, -CONVERT(int, FLOOR(@window_seconds)), @now_at)
+            );
+
+        INSERT INTO {{ box.dedup }} (dedup_key, id, message_id, seen_at)
+        SELECT r.dedup_key, r.id, r.message_id, @now_at
+        FROM @record AS r
+        WHERE r.is_key_first = 1
+            AND NOT EXISTS (
+                SELECT 1
+                FROM {{ box.dedup }} AS d WITH (ROWLOCK, READCOMMITTEDLOCK)
+                WHERE d.dedup_key = r.dedup_key
+            );
+
         UPDATE r
         SET is_repeated = 1
         FROM @record AS r
@@ -218,67 +239,57 @@ BEGIN
             AND NOT EXISTS (SELECT 1 FROM {{ box.dedup }} AS d WHERE d.dedup_key = r.dedup_key AND d.id = r.id);
     END;
 
-    UPDATE r
-    SET is_first = 0
-    FROM @record AS r
-    WHERE r.is_given = 1
-        AND EXISTS (
-            SELECT 1
-            FROM @record AS e
-            WHERE e.message_id = r.message_id AND e.is_given = 1 AND e.is_repeated = 0 AND e.ordinal < r.ordinal
-        );
-
-    SET @is_over = 0;
-    WHILE @is_over = 0
+    IF EXISTS (SELECT 1 FROM @record AS r WHERE r.is_given = 1 AND r.is_repeated = 0)
     BEGIN
-        SET XACT_ABORT OFF;
-        BEGIN TRY
-            INSERT INTO {{ box.message }} (
-                id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id,
-                group_id, dedup_key, collapse_key, headers
-            )
-            SELECT
-                r.id, r.message_id,
-                ISNULL(CONVERT(datetime2(6), SWITCHOFFSET(TRY_CONVERT(datetimeoffset, w.created_at), '+00:00')), @now_at),
-                r.due_at,
-                CONVERT(datetime2(6), SWITCHOFFSET(TRY_CONVERT(datetimeoffset, w.expires_at), '+00:00')),
-                0, ISNULL(TRY_CONVERT(smallint, w.priority), 0), w.topic, w.payload, w.correlation_id,
-                w.group_id, w.dedup_key, w.collapse_key, w.headers
+        INSERT INTO @key (number)
+        SELECT DISTINCT {{ locks.number(locks.key("message_id", "r.message_id")) }}
+        FROM @record AS r
+        WHERE r.is_given = 1 AND r.is_repeated = 0;
+        {{ records.lock_keys("message_id") | indent(4) }}
+
+        INSERT INTO @later (ordinal)
+        SELECT g.ordinal
+        FROM (
+            SELECT r.ordinal, ROW_NUMBER() OVER (PARTITION BY r.message_id ORDER BY r.ordinal) AS no
             FROM @record AS r
-            INNER JOIN @raw AS w ON w.ordinal = r.ordinal
-            WHERE r.is_repeated = 0
-                AND r.is_first = 1
-                AND (
-                    r.is_given = 0
-                    OR NOT EXISTS (
-                        SELECT 1
-                        FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
-                        WHERE m.message_id = r.message_id
-                    )
-                )
-            ORDER BY r.id;
-            SET @is_over = 1;
-        END TRY
-        BEGIN CATCH
-            SET XACT_ABORT ON;
-            SET @tries += 1;
-            IF ERROR_NUMBER() NOT IN (2601, 2627) OR XACT_STATE() <> 1 OR @tries > 20
-                THROW;
-        END CATCH;
-        SET XACT_ABORT ON;
+            WHERE r.is_given = 1 AND r.is_repeated = 0
+        ) AS g
+        WHERE g.no > 1;
+        UPDATE @record SET is_first = 0 WHERE ordinal IN (SELECT l.ordinal FROM @later AS l);
     END;
 
-    INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key)
-    SELECT m.due_at, m.id, m.id, m.expires_at, 0 - m.priority, m.topic + N'.'
+    INSERT INTO {{ box.message }} (
+        id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id, group_id,
+        dedup_key, collapse_key, headers
+    )
+    SELECT
+        r.id, r.message_id, r.created_at, r.due_at, r.expires_at, 0, r.priority, w.topic, w.payload, w.correlation_id,
+        w.group_id, w.dedup_key, w.collapse_key, w.headers
     FROM @record AS r
-    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = r.id
-    WHERE r.is_keyed = 0 AND m.due_at > @now_at;
+    INNER JOIN @raw AS w ON w.ordinal = r.ordinal
+    WHERE r.is_repeated = 0
+        AND r.is_first = 1
+        AND (
+            r.is_given = 0
+            OR NOT EXISTS (
+                SELECT 1
+                FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+                WHERE m.message_id = r.message_id
+            )
+        )
+    ORDER BY r.id;
+
+    INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key)
+    SELECT r.due_at, r.id, r.id, r.expires_at, 0 - r.priority, w.topic + N'.'
+    FROM @record AS r
+    INNER JOIN @raw AS w ON w.ordinal = r.ordinal
+    WHERE r.is_keyed = 0 AND r.due_at > @now_at;
 
     INSERT INTO {{ box.ready }} (lane, ticket, expires_at, topic_key)
-    SELECT 0 - m.priority, m.id, m.expires_at, m.topic + N'.'
+    SELECT 0 - r.priority, r.id, r.expires_at, w.topic + N'.'
     FROM @record AS r
-    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = r.id
-    WHERE r.is_keyed = 0 AND (m.due_at IS NULL OR m.due_at <= @now_at);
+    INNER JOIN @raw AS w ON w.ordinal = r.ordinal
+    WHERE r.is_keyed = 0 AND (r.due_at IS NULL OR r.due_at <= @now_at);
 
     IF EXISTS (SELECT 1 FROM @record AS r WHERE r.is_keyed = 1)
     BEGIN
@@ -290,18 +301,21 @@ BEGIN
             AND (r.is_given = 0 OR EXISTS (SELECT 1 FROM {{ box.message }} AS m WHERE m.id = r.id));
 
         -- Of several with one key in this batch only the newest is placed; the others go before they were seen.
+        INSERT INTO @collapsing (ordinal, newest_id, written)
+        SELECT
+            r.ordinal,
+            MAX(CASE WHEN r.is_written = 1 THEN r.id END) OVER (PARTITION BY r.collapse_key),
+            SUM(CASE WHEN r.is_written = 1 THEN 1 ELSE 0 END) OVER (PARTITION BY r.collapse_key)
+        FROM @record AS r
+        WHERE r.collapse_key IS NOT NULL;
         UPDATE r
         SET is_newest = 0
-        FROM @record AS r
-        WHERE r.collapse_key IS NOT NULL
-            AND EXISTS (
-                SELECT 1
-                FROM @record AS n
-                WHERE n.collapse_key = r.collapse_key AND n.is_written = 1 AND n.id > r.id
-            );
+        FROM @collapsing AS c
+        INNER JOIN @record AS r ON r.ordinal = c.ordinal
+        WHERE c.newest_id > r.id;
 
         SET @ids = (
-            SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), r.id), N',') + N']'
+            SELECT {{ arguments.array_of("r.id") }}
             FROM @record AS r
             WHERE r.is_keyed = 1 AND r.is_written = 1 AND r.is_newest = 1
         );
@@ -309,14 +323,14 @@ BEGIN
             EXEC {{ box._admit }} @ids = @ids;
 
         SET @newest = (
-            SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), r.id), N',') + N']'
+            SELECT {{ arguments.array_of("r.id") }}
             FROM @record AS r
             WHERE r.collapse_key IS NOT NULL AND r.is_written = 1 AND r.is_newest = 1
         );
         IF @newest IS NOT NULL
         BEGIN
-            INSERT INTO @older (id, collapse_key)
-            SELECT m.id, c.collapse_key
+            INSERT INTO @older (collapse_key, id)
+            SELECT r.collapse_key, m.id
             FROM @record AS r
             INNER JOIN {{ box.collapse }} AS c WITH (READUNCOMMITTED) ON c.collapse_key = r.collapse_key
             INNER JOIN {{ box.message }} AS m WITH (READUNCOMMITTED) ON m.id = c.id
@@ -330,22 +344,18 @@ BEGIN
 
             UPDATE r
             SET is_replacing = 1
-            FROM @record AS r
-            WHERE r.collapse_key IS NOT NULL
-                AND r.is_written = 1
+            FROM @collapsing AS c
+            INNER JOIN @record AS r ON r.ordinal = c.ordinal
+            WHERE r.is_written = 1
                 AND r.is_newest = 1
                 AND (
-                    (@removed > 0 AND EXISTS (
+                    c.written > 1
+                    OR (@removed > 0 AND EXISTS (
                         SELECT 1
                         FROM @older AS o
                         WHERE o.collapse_key = r.collapse_key
                             AND NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WITH (READUNCOMMITTED) WHERE m.id = o.id)
                     ))
-                    OR EXISTS (
-                        SELECT 1
-                        FROM @record AS o
-                        WHERE o.collapse_key = r.collapse_key AND o.is_written = 1 AND o.is_newest = 0
-                    )
                 );
         END;
 
@@ -361,13 +371,8 @@ BEGIN
             SELECT
                 @id = r.id, @message_id = r.message_id, @topic = w.topic, @payload = w.payload,
                 @correlation_id = w.correlation_id, @due_at = r.due_at, @group_id = w.group_id,
-                @priority = ISNULL(TRY_CONVERT(smallint, w.priority), 0), @dedup_key = w.dedup_key,
-                @collapse_key = w.collapse_key,
-                @expires_at = CONVERT(datetime2(6), SWITCHOFFSET(TRY_CONVERT(datetimeoffset, w.expires_at), '+00:00')),
-                @headers = w.headers,
-                @created_at = ISNULL(
-                    CONVERT(datetime2(6), SWITCHOFFSET(TRY_CONVERT(datetimeoffset, w.created_at), '+00:00')), @now_at
-                )
+                @priority = r.priority, @dedup_key = w.dedup_key, @collapse_key = w.collapse_key,
+                @expires_at = r.expires_at, @headers = w.headers, @created_at = r.created_at
             FROM @record AS r
             INNER JOIN @raw AS w ON w.ordinal = r.ordinal
             WHERE r.ordinal = @ordinal;
@@ -397,22 +402,31 @@ BEGIN
             INNER JOIN {{ box.message }} AS m ON m.message_id = r.message_id
             INNER JOIN {{ box.dedup }} AS d WITH (ROWLOCK, FORCESEEK) ON d.dedup_key = r.dedup_key
             WHERE r.is_written = 0 AND r.is_repeated = 0 AND d.id = r.id;
+
+        -- Duplicates answer with the earlier message.
+        UPDATE r
+        SET id = d.id, message_id = d.message_id
+        FROM @record AS r
+        INNER JOIN {{ box.dedup }} AS d ON d.dedup_key = r.dedup_key
+        WHERE r.is_repeated = 1;
+        UPDATE r
+        SET id = m.id
+        FROM @record AS r
+        INNER JOIN {{ box.message }} AS m ON m.message_id = r.message_id
+        WHERE r.is_written = 0 AND r.is_repeated = 0;
     END
     ELSE
         UPDATE @record SET is_written = 1;
     COMMIT TRANSACTION;
 
-    SELECT
-        CONVERT(bigint, r.ordinal) AS ordinal,
-        COALESCE(d.id, m.id, r.id) AS id,
-        COALESCE(d.message_id, r.message_id) AS message_id,
-        CASE
-            WHEN r.is_written = 0 THEN N'duplicate'
-            WHEN r.is_replacing = 1 THEN N'collapsed'
-            ELSE N'created'
-        END AS outcome
-    FROM @record AS r
-    LEFT JOIN {{ box.dedup }} AS d ON r.is_repeated = 1 AND d.dedup_key = r.dedup_key
-    LEFT JOIN {{ box.message }} AS m ON r.is_written = 0 AND r.is_repeated = 0 AND m.message_id = r.message_id
-    ORDER BY r.ordinal;
+    {{ records.answer() }}
+        SELECT
+            CONVERT(bigint, r.ordinal) AS ordinal, r.id, r.message_id,
+            CASE
+                WHEN r.is_written = 0 THEN N'duplicate'
+                WHEN r.is_replacing = 1 THEN N'collapsed'
+                ELSE N'created'
+            END AS outcome
+        FROM @record AS r
+        ORDER BY r.ordinal;
 END;

@@ -1,3 +1,7 @@
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/records.sql" as records with context %}
+
 -- Writes many messages that differ only in their payloads: the quickest way in.
 -- topic: 1 to 255 characters
 -- payloads: not null, and none of them null
@@ -20,7 +24,7 @@ CREATE OR ALTER PROCEDURE {{ box.enqueue_payloads }}
     @headers nvarchar(max) = NULL
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @now_at datetime2(6);
     DECLARE @due datetime2(6) = CONVERT(datetime2(6), SWITCHOFFSET(@due_at, '+00:00'));
@@ -30,7 +34,7 @@ BEGIN
         type int NOT NULL,
         payload nvarchar(max) COLLATE Latin1_General_100_BIN2
     );
-    DECLARE @drawn TABLE (id bigint NOT NULL PRIMARY KEY);
+    {{ records.number_tables() }}
     DECLARE @record TABLE (
         ordinal int NOT NULL PRIMARY KEY,
         id bigint NOT NULL,
@@ -45,32 +49,27 @@ BEGIN
         ) AS v
         WHERE v.broken IS NOT NULL
     )
-        EXEC {{ box._explain }}
-            @topic, N'', @correlation_id, NULL, @due_at, NULL, @priority, NULL, @expires_at, @headers, NULL;
+    {{ arguments.check_by(box._explain ~ """
+            @topic, N'', @correlation_id, NULL, @due_at, NULL, @priority, NULL, @expires_at, @headers, NULL""") }}
     IF @payloads IS NULL
-        OR ISJSON(@payloads) = 0
-        OR CHARINDEX(N'[', @payloads + N'[') > CHARINDEX(N'{', @payloads + N'{')
+        OR {{ arguments.not_array("@payloads") }}
         OR CHARINDEX(N'[', @payloads + N'[') > CHARINDEX(N'"', @payloads + N'"')
-        EXEC {{ db._reject }} @argument = N'payloads', @rule = N'must be an array of texts';
+    {{ arguments.reject("payloads", "must be an array of texts") }}
 
     INSERT INTO @raw (ordinal, type, payload)
     SELECT CONVERT(int, j.[key]) + 1, j.type, {{ 'j.value' | json_text }}
     FROM OPENJSON(@payloads) AS j;
     IF EXISTS (SELECT 1 FROM @raw AS r WHERE r.type = 0)
-        EXEC {{ db._reject }} @argument = N'payloads', @rule = N'must not hold a null';
+    {{ arguments.reject("payloads", "must not hold a null") }}
     IF EXISTS (SELECT 1 FROM @raw AS r WHERE r.type <> 1)
-        EXEC {{ db._reject }} @argument = N'payloads', @rule = N'must be an array of texts';
+    {{ arguments.reject("payloads", "must be an array of texts") }}
 
     BEGIN TRANSACTION;
-    SET @now_at = {{ db._now }}();
-    -- A sequence cannot be asked for values in a certain order in both engines: so they are drawn first, then ranked.
-    INSERT INTO @drawn (id)
-    SELECT NEXT VALUE FOR {{ box._ids }}
-    FROM @raw;
-
+    SET @now_at = {{ clock.now() }};
+    {{ records.number_raw() }}
     INSERT INTO @record (ordinal, id, message_id)
-    SELECT CONVERT(int, d.ordinal), d.id, {{ db._uuid }}(NEWID(), @now_at)
-    FROM (SELECT n.id, ROW_NUMBER() OVER (ORDER BY n.id) AS ordinal FROM @drawn AS n) AS d;
+    SELECT n.ordinal, n.id, {{ db._uuid }}(NEWID(), @now_at)
+    FROM @numbered AS n;
 
     INSERT INTO {{ box.message }} (
         id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id, headers
@@ -90,7 +89,8 @@ BEGIN
         FROM @record AS r;
     COMMIT TRANSACTION;
 
-    SELECT CONVERT(bigint, r.ordinal) AS ordinal, r.id, r.message_id
-    FROM @record AS r
-    ORDER BY r.ordinal;
+    {{ records.answer() }}
+        SELECT CONVERT(bigint, r.ordinal) AS ordinal, r.id, r.message_id
+        FROM @record AS r
+        ORDER BY r.ordinal;
 END;

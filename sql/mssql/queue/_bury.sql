@@ -1,3 +1,6 @@
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+
 -- Makes messages dead that the caller has just taken out of where they were. Their groups are the caller's to
 -- give a new ticket.
 -- error: kept as last_error; null leaves what is there
@@ -11,25 +14,26 @@ CREATE OR ALTER PROCEDURE {{ box._bury }}
     @expired bit
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
-    DECLARE @now_at datetime2(6) = {{ db._now }}();
+    DECLARE @now_at datetime2(6) = {{ clock.now() }};
     DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
 
     INSERT INTO @wanted (id)
-    SELECT CONVERT(bigint, j.value)
-    FROM OPENJSON(@ids) AS j;
+    {{ arguments.ids_of("@ids") }};
 
     IF @error IS NOT NULL
         UPDATE m
         SET last_error = @error
         FROM @wanted AS w
-        INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = w.id;
+        INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = w.id
+        OPTION (KEEPFIXED PLAN);
 
     INSERT INTO {{ box.dead }} (id, died_at, expired, topic_key)
     SELECT m.id, @now_at, @expired, m.topic + N'.'
     FROM @wanted AS w
-    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = w.id;
+    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = w.id
+    OPTION (KEEPFIXED PLAN);
 {% if box_name == "outbox" %}
 
     IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))

@@ -22,7 +22,7 @@ CREATE OR ALTER PROCEDURE {{ box._explain }}
     @created_at datetimeoffset(6)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    SET NOCOUNT ON;
 
     DECLARE @broken nvarchar(2048) = (
         SELECT v.broken

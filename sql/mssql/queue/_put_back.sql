@@ -1,5 +1,7 @@
 -- after: _place, _regroup
 
+{% import "macros/arguments.sql" as arguments with context %}
+
 -- Makes messages wait again that nobody holds any more: the ungrouped at the tail, the grouped as members of
 -- their group, at the place their id gives them.
 -- returns: none
@@ -10,7 +12,7 @@ CREATE OR ALTER PROCEDURE {{ box._put_back }}
     @ids nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @groups nvarchar(max);
     DECLARE @ungrouped nvarchar(max) = @ids;
@@ -22,20 +24,18 @@ BEGIN
     INSERT INTO @wanted (id, group_key)
     SELECT m.id, m.group_id + N'.'
     FROM OPENJSON(@ids) AS j
-    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = CONVERT(bigint, j.value);
+    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = CONVERT(bigint, j.value)
+    OPTION (KEEPFIXED PLAN);
 
     IF EXISTS (SELECT 1 FROM @wanted AS w WHERE w.group_key IS NOT NULL)
     BEGIN
         INSERT INTO {{ box.group_member }} (group_key, id)
         SELECT w.group_key, w.id
         FROM @wanted AS w
-        WHERE w.group_key IS NOT NULL;
+        WHERE w.group_key IS NOT NULL
+        OPTION (KEEPFIXED PLAN);
 
-        SET @ungrouped = (
-            SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), w.id), N',') + N']'
-            FROM @wanted AS w
-            WHERE w.group_key IS NULL
-        );
+        SET @ungrouped = (SELECT {{ arguments.array_of("w.id") }} FROM @wanted AS w WHERE w.group_key IS NULL);
         SET @groups = (
             SELECT DISTINCT w.group_key FROM @wanted AS w WHERE w.group_key IS NOT NULL FOR JSON PATH
         );

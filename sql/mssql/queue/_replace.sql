@@ -1,5 +1,7 @@
 -- after: _withdraw
 
+{% import "macros/arguments.sql" as arguments with context %}
+
 -- Removes the older waiting messages of these messages' collapse keys, and enters these as the newest. What is
 -- claimed or settled stays, and so does what another transaction is just claiming or collapsing: nobody waits.
 -- newest: the message of each key that stays, a JSON array
@@ -11,10 +13,7 @@ CREATE OR ALTER PROCEDURE {{ box._replace }}
     @newest nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
-    -- Rows can only be skipped under READ COMMITTED. Babelfish cannot change over, and does not skip.
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {{ arguments.begin() }}
 
     DECLARE @id bigint;
     DECLARE @ids nvarchar(max);
@@ -33,17 +32,20 @@ BEGIN
     INSERT INTO @key (collapse_key, id)
     SELECT m.collapse_key + N'.', m.id
     FROM OPENJSON(@newest) AS j
-    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = CONVERT(bigint, j.value);
+    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = CONVERT(bigint, j.value)
+    OPTION (KEEPFIXED PLAN);
 
     DELETE c
     OUTPUT deleted.id INTO @older (id)
     FROM @key AS k
     INNER JOIN {{ box.collapse }} AS c WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
-        ON c.collapse_key = k.collapse_key AND c.id < k.id;
+        ON c.collapse_key = k.collapse_key AND c.id < k.id
+    OPTION (KEEPFIXED PLAN);
 
     INSERT INTO {{ box.collapse }} (collapse_key, id)
     SELECT k.collapse_key, k.id
-    FROM @key AS k;
+    FROM @key AS k
+    OPTION (KEEPFIXED PLAN);
 
     SET @id = (SELECT MIN(o.id) FROM @older AS o);
     WHILE @id IS NOT NULL
@@ -64,13 +66,14 @@ BEGIN
     );
     DELETE m
     FROM @removed AS r
-    INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = r.id;
+    INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = r.id
+    OPTION (KEEPFIXED PLAN);
     SET @taken = @@ROWCOUNT;
 {% if box_name == "outbox" %}
 
     IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
     BEGIN
-        SET @steps = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), r.id), N',') + N']' FROM @removed AS r);
+        SET @steps = (SELECT {{ arguments.array_of("r.id") }} FROM @removed AS r);
         IF @steps IS NOT NULL
         BEGIN
             EXEC {{ db._join_count }} @ids = @steps, @state = N'failed';

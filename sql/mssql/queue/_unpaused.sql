@@ -17,7 +17,8 @@ BEGIN
         BEGIN
             SET @topic_key = (
                 SELECT TOP (1) r.topic_key
-                FROM {{ box.ready }} AS r WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+                FROM {{ box.ready }} AS r
+                    WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK ({{ key.ix_ready_topic }} (topic_key)))
                 WHERE r.topic_key > @topic_key
                 ORDER BY r.topic_key, r.lane, r.ticket
             );

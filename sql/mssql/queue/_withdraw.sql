@@ -1,3 +1,7 @@
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/groups.sql" as groups with context %}
+{% import "macros/locks.sql" as locks with context %}
+
 -- Takes messages out of where they wait: ready, scheduled or a group. A message waits in exactly one place, and
 -- whoever takes its row there has it; what another transaction is just taking is passed over, nobody waits.
 -- returns: bigint[]; here how many were taken
@@ -8,16 +12,11 @@ CREATE OR ALTER PROCEDURE {{ box._withdraw }}
     @ids nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
-    -- Rows can only be skipped under READ COMMITTED. Babelfish cannot change over, and does not skip.
-    IF SERVERPROPERTY('Babelfish') IS NULL
-        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    {{ arguments.begin() }}
 
+    {{ locks.variables() }}
     DECLARE @taken int = 0;
     DECLARE @group_key nvarchar(256);
-    DECLARE @key bigint;
-    DECLARE @resource nvarchar(255);
-    DECLARE @got int;
     DECLARE @place TABLE (
         id bigint NOT NULL PRIMARY KEY,
         lane int NOT NULL,
@@ -25,65 +24,67 @@ BEGIN
         group_key nvarchar(256) COLLATE Latin1_General_100_BIN2
     );
     DECLARE @returned TABLE (id bigint NOT NULL PRIMARY KEY, lane int NOT NULL, ticket bigint NOT NULL);
+    DECLARE @group TABLE (
+        group_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
+        is_busy bit NOT NULL
+    );
 
     INSERT INTO @place (id, lane, due_at, group_key)
     SELECT m.id, 0 - m.priority, m.due_at, m.group_id + N'.'
     FROM OPENJSON(@ids) AS j
     INNER JOIN {{ box.message }} AS m WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
-        ON m.id = CONVERT(bigint, j.value);
+        ON m.id = CONVERT(bigint, j.value)
+    OPTION (KEEPFIXED PLAN);
 
     DELETE r
     FROM @place AS p
     INNER JOIN {{ box.ready }} AS r WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         ON r.lane = p.lane AND r.ticket = p.id
-    WHERE p.group_key IS NULL AND r.id IS NULL AND r.group_key IS NULL;
+    WHERE p.group_key IS NULL AND r.id IS NULL AND r.group_key IS NULL
+    OPTION (KEEPFIXED PLAN);
     SET @taken += @@ROWCOUNT;
 
     -- Found through the index without keeping locks, then locked by key: in the same order as a claim does.
     INSERT INTO @returned (id, lane, ticket)
     SELECT r.id, r.lane, r.ticket
     FROM @place AS p
-    INNER JOIN {{ box.ready }} AS r WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK) ON r.id = p.id;
+    INNER JOIN {{ box.ready }} AS r WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
+        ON r.id = p.id AND r.id IS NOT NULL
+    OPTION (KEEPFIXED PLAN);
 
     DELETE r
     FROM @returned AS t
     INNER JOIN {{ box.ready }} AS r WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         ON r.lane = t.lane AND r.ticket = t.ticket
-    WHERE r.id = t.id;
+    WHERE r.id = t.id
+    OPTION (KEEPFIXED PLAN);
     SET @taken += @@ROWCOUNT;
 
     DELETE s
     FROM @place AS p
     INNER JOIN {{ box.scheduled }} AS s WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         ON s.due_at = p.due_at AND s.no = p.id
-    WHERE s.id = p.id;
+    WHERE s.id = p.id
+    OPTION (KEEPFIXED PLAN);
     SET @taken += @@ROWCOUNT;
 
+    IF NOT EXISTS (SELECT 1 FROM @place AS p WHERE p.group_key IS NOT NULL)
+        RETURN @taken;
+
     -- Members go only under their group's lock.
-    SET @group_key = (SELECT MIN(p.group_key) FROM @place AS p WHERE p.group_key IS NOT NULL);
-    WHILE @group_key IS NOT NULL
-    BEGIN
-        SET @key = CONVERT(bigint, CONVERT(binary(8), HASHBYTES(
-            'SHA2_256', CONCAT({{ (schema ~ "." ~ box_name ~ "::") | literal }}, @group_key)
-        )));
-        SET @resource = CONVERT(nvarchar(255), @key);
-        IF SERVERPROPERTY('Babelfish') IS NULL
-            EXEC @got = sys.sp_getapplock
-                @Resource = @resource, @LockMode = N'Exclusive', @LockOwner = N'Transaction', @LockTimeout = 0;
-        ELSE
-            EXEC sys.sp_executesql
-                N'SELECT @got = CONVERT(int, pg_catalog.pg_try_advisory_xact_lock(@key)) - 1;',
-                N'@key bigint, @got int OUTPUT', @key = @key, @got = @got OUTPUT;
-        IF @got >= 0
-        BEGIN
-            DELETE gm
-            FROM @place AS p
-            INNER JOIN {{ box.group_member }} AS gm WITH (ROWLOCK, FORCESEEK)
-                ON gm.group_key = p.group_key AND gm.id = p.id
-            WHERE p.group_key = @group_key;
-            SET @taken += @@ROWCOUNT;
-        END;
-        SET @group_key = (SELECT MIN(p.group_key) FROM @place AS p WHERE p.group_key > @group_key);
-    END;
+    INSERT INTO @group (group_key, is_busy)
+    SELECT DISTINCT p.group_key, 0
+    FROM @place AS p
+    WHERE p.group_key IS NOT NULL;
+    {{ groups.attempt_all() }}
+
+    DELETE gm
+    FROM @place AS p
+    INNER JOIN @group AS g ON g.group_key = p.group_key
+    INNER JOIN {{ box.group_member }} AS gm WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
+        ON gm.group_key = p.group_key AND gm.id = p.id
+    WHERE g.is_busy = 0
+    OPTION (KEEPFIXED PLAN);
+    SET @taken += @@ROWCOUNT;
     RETURN @taken;
 END;

@@ -1,5 +1,9 @@
 -- after: _lock_groups, _regroup
 
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/settling.sql" as settling with context %}
+{% import "macros/clock.sql" as clock with context %}
+
 -- Marks messages done. Only those that this owner holds; all others, and repeated ids, are passed over.
 -- owner_token: not the nil uuid
 -- ids: not null
@@ -12,9 +16,8 @@ CREATE OR ALTER PROCEDURE {{ box.ack }}
     @ids nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
-    DECLARE @now_at datetime2(6);
     DECLARE @affected int;
     DECLARE @groups nvarchar(max);
 {% if box_name == "outbox" %}
@@ -27,51 +30,38 @@ BEGIN
         group_key nvarchar(256) COLLATE Latin1_General_100_BIN2
     );
 
-    IF @owner_token IS NULL
-        OR @owner_token = '00000000-0000-0000-0000-000000000000'
-        OR @ids IS NULL
-        OR ISJSON(@ids) = 0
-        OR EXISTS (SELECT 1 FROM OPENJSON(@ids) AS j WHERE j.type <> 0 AND TRY_CONVERT(bigint, j.value) IS NULL)
-        OR CHARINDEX(N'[', @ids + N'[') > CHARINDEX(N'{', @ids + N'{')
-        EXEC {{ db._check_settling }} @owner_token = @owner_token, @ids = @ids;
-    INSERT INTO @wanted (id)
-    SELECT DISTINCT CONVERT(bigint, j.value)
-    FROM OPENJSON(@ids) AS j
-    WHERE j.value IS NOT NULL;
+    {{ settling.check() }}
+    {{ settling.wanted() }}
 
     BEGIN TRANSACTION;
-    -- Whether any group is held at all may be looked up without a lock: this owner's own leases are there to see.
-    IF EXISTS (SELECT 1 FROM {{ box.lease }} AS l WITH (READUNCOMMITTED) WHERE l.group_key IS NOT NULL)
+    IF {{ settling.any_group_is_held() }}
         EXEC {{ box._lock_groups }} @owner_token = @owner_token, @ids = @ids;
 
-    -- Without a join: on Babelfish that would lose the leases that somebody has just extended or held.
-    DELETE l
-    OUTPUT deleted.id, deleted.topic_key, deleted.group_key INTO @gone (id, topic_key, group_key)
-    FROM {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK)
-    WHERE l.owner_token = @owner_token AND l.id IN (SELECT w.id FROM @wanted AS w);
+    {{ settling.take("deleted.id, deleted.topic_key, deleted.group_key", "id, topic_key, group_key") }}
     SET @affected = @@ROWCOUNT;
 
     IF @affected > 0
     BEGIN
-        SET @now_at = {{ db._now }}();
         INSERT INTO {{ box.done }} (id, processed_at, processed_by)
-        SELECT g.id, @now_at, @owner_token
-        FROM @gone AS g;
+        SELECT g.id, {{ clock.now() }}, @owner_token
+        FROM @gone AS g
+        OPTION (KEEPFIXED PLAN);
 
         INSERT INTO {{ box.tally }} (topic_key, done)
         SELECT g.topic_key, COUNT(*)
         FROM @gone AS g
-        GROUP BY g.topic_key;
+        GROUP BY g.topic_key
+        OPTION (KEEPFIXED PLAN);
 {% if box_name == "outbox" %}
 
         IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
         BEGIN
-            SET @steps = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']' FROM @gone AS g);
+            SET @steps = {{ settling.array() }};
             EXEC {{ db._join_count }} @ids = @steps, @state = N'completed';
         END;
 {% endif %}
 
-        SET @groups = (SELECT DISTINCT g.group_key FROM @gone AS g WHERE g.group_key IS NOT NULL FOR JSON PATH);
+        SET @groups = {{ settling.groups() }};
         IF @groups IS NOT NULL
             EXEC {{ box._regroup }} @groups = @groups;
     END;

@@ -1,3 +1,8 @@
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/settling.sql" as settling with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/times.sql" as times with context %}
+
 -- Deletes up to batch_size Done messages older than the retention, oldest first, and nothing that is not Done.
 -- One short transaction that skips locked rows; call it until it answers 0.
 {% if kind == "outbox" %}
@@ -21,7 +26,7 @@ CREATE OR ALTER PROCEDURE {{ box.cleanup }}
     @batch_size int = 1000
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @affected int;
     DECLARE @before_at datetime2(6);
@@ -40,41 +45,46 @@ BEGIN
     DECLARE @key TABLE (dedup_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
 {% endif %}
 
-    EXEC {{ db._check_cleanup }} @retention_seconds = @retention_seconds, @batch_size = @batch_size;
-    SET @before_at = DATEADD(
-        MILLISECOND, -CONVERT(int, (@retention_seconds - FLOOR(@retention_seconds)) * 1000),
-        DATEADD(SECOND, -CONVERT(int, FLOOR(@retention_seconds)), {{ db._now }}())
-    );
+    {{ arguments.check_by(db._check_cleanup ~ " @retention_seconds = @retention_seconds, @batch_size = @batch_size") }}
+    SET @before_at = {{ times.before(clock.now(), "@retention_seconds") | indent(4) }};
 
     BEGIN TRANSACTION;
 {% if box_name == "outbox" %}
     EXEC {{ db._join_cleanup }} @until_at = @before_at, @batch_size = @batch_size;
 
 {% endif %}
-    -- Found through the index without keeping locks, then locked by key: in the same order as everybody else does.
+    -- Found through the index without keeping locks, then locked by id: messages first, in the same order as everybody
+    -- else. What somebody else has is passed over.
     INSERT INTO @old (id)
     SELECT TOP (@batch_size) n.id
-    FROM {{ box.done }} AS n WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    FROM {{ box.done }} AS n
+        WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK ({{ key.ix_done_age }} (processed_at)))
     WHERE n.processed_at <= @before_at
-    ORDER BY n.processed_at;
+    ORDER BY n.processed_at
+    OPTION (KEEPFIXED PLAN);
+
+    INSERT INTO @message (id, topic_key, collapse_key)
+    SELECT m.id, m.topic + N'.', m.collapse_key + N'.'
+    FROM @old AS o
+    INNER JOIN {{ box.message }} AS m WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON m.id = o.id
+    OPTION (KEEPFIXED PLAN);
 
     DELETE n
     OUTPUT deleted.id INTO @gone (id)
-    FROM @old AS o
-    INNER JOIN {{ box.done }} AS n WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON n.id = o.id
-    WHERE n.processed_at <= @before_at;
+    FROM @message AS m
+    INNER JOIN {{ box.done }} AS n WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON n.id = m.id
+    WHERE n.processed_at <= @before_at
+    OPTION (KEEPFIXED PLAN);
     SET @affected = @@ROWCOUNT;
 
     IF @affected > 0
     BEGIN
-        INSERT INTO @message (id, topic_key, collapse_key)
-        SELECT m.id, m.topic + N'.', m.collapse_key + N'.'
-        FROM @gone AS g
-        INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = g.id;
+        DELETE FROM @message WHERE id NOT IN (SELECT g.id FROM @gone AS g);
 
         DELETE m
         FROM @gone AS g
-        INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id;
+        INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id
+        OPTION (KEEPFIXED PLAN);
 
         INSERT INTO {{ box.tally }} (topic_key, done)
         SELECT m.topic_key, -COUNT(*)
@@ -85,12 +95,14 @@ BEGIN
         DELETE c
         FROM @message AS m
         INNER JOIN {{ box.collapse }} AS c WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
-            ON c.collapse_key = m.collapse_key AND c.id = m.id;
+            ON c.collapse_key = m.collapse_key AND c.id = m.id
+        WHERE m.collapse_key IS NOT NULL
+        OPTION (KEEPFIXED PLAN);
 {% if box_name == "outbox" %}
 
         IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
         BEGIN
-            SET @steps = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']' FROM @gone AS g);
+            SET @steps = {{ settling.array() }};
             EXEC {{ db._join_mark }} @ids = @steps, @state = N'completed';
         END;
 {% endif %}
@@ -100,10 +112,7 @@ BEGIN
     SELECT @window_seconds = CONVERT(decimal(18, 6), s.value)
     FROM {{ box.settings }} AS s
     WHERE s.name = N'dedup_window_seconds';
-    SET @before_at = DATEADD(
-        MICROSECOND, -CONVERT(int, (@window_seconds - FLOOR(@window_seconds)) * 1000000),
-        DATEADD(SECOND, -CONVERT(int, FLOOR(@window_seconds)), {{ db._now }}())
-    );
+    SET @before_at = {{ times.before(clock.now(), "@window_seconds") | indent(4) }};
     INSERT INTO @key (dedup_key)
     SELECT TOP (@batch_size) d.dedup_key
     FROM {{ box.dedup }} AS d WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)

@@ -1,3 +1,5 @@
+{% import "macros/arguments.sql" as arguments with context %}
+
 -- Changes one setting of the box, from the next call of any routine on.
 -- name: dedup_window_seconds, max_attempts, backoff_base_seconds, backoff_cap_seconds or notify
 -- value: seconds from 0 to 1000000000 (the backoff's above 0), attempts from 0 (no limit) to 1000000, notify on or off
@@ -10,7 +12,7 @@ CREATE OR ALTER PROCEDURE {{ box.configure }}
     @value nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     -- Key form, so that neither case nor trailing blanks are passed over.
     DECLARE @key nvarchar(max) = @name + N'.';
@@ -19,15 +21,15 @@ BEGIN
     IF @key IS NULL OR @key COLLATE Latin1_General_100_BIN2 NOT IN (
         N'dedup_window_seconds.', N'max_attempts.', N'backoff_base_seconds.', N'backoff_cap_seconds.', N'notify.'
     )
-        EXEC {{ db._reject }}
-            @argument = N'name',
-            @rule = N'must be dedup_window_seconds, max_attempts, backoff_base_seconds, backoff_cap_seconds or notify';
+    {{ arguments.reject(
+        "name", "must be dedup_window_seconds, max_attempts, backoff_base_seconds, backoff_cap_seconds or notify"
+    ) }}
     IF @value IS NULL
-        EXEC {{ db._reject }} @argument = N'value', @rule = N'must not be null';
+    {{ arguments.reject("value", "must not be null") }}
     IF @name = N'notify'
     BEGIN
         IF (@value + N'.') COLLATE Latin1_General_100_BIN2 NOT IN (N'on.', N'off.')
-            EXEC {{ db._reject }} @argument = N'value', @rule = N'must be on or off';
+        {{ arguments.reject("value", "must be on or off") | indent(4) }}
     END;
     IF @name <> N'notify'
     BEGIN
@@ -36,12 +38,11 @@ BEGIN
             OR CHARINDEX(N'.', @value, @point + 1) > 0
             OR LEN(@value) = @point
             OR LEN(@value) > @point + 6
-            EXEC {{ db._reject }} @argument = N'value', @rule = N'must be a plain number';
+        {{ arguments.reject("value", "must be a plain number") | indent(4) }}
         IF @name = N'max_attempts' AND (CHARINDEX(N'.', @value) > 0 OR CONVERT(float, @value) > 1000000)
-            EXEC {{ db._reject }} @argument = N'value', @rule = N'must be a whole number from 0 to 1000000';
+        {{ arguments.reject("value", "must be a whole number from 0 to 1000000") | indent(4) }}
         IF CONVERT(float, @value) > 1000000000 OR (LEFT(@name, 7) = N'backoff' AND CONVERT(float, @value) = 0)
-            EXEC {{ db._reject }}
-                @argument = N'value', @rule = N'must be at most 1000000000, and above 0 for the backoff';
+        {{ arguments.reject("value", "must be at most 1000000000, and above 0 for the backoff") | indent(4) }}
     END;
 
     UPDATE {{ box.settings }} SET value = @value WHERE name = @name;

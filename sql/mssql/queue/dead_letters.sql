@@ -1,3 +1,5 @@
+{% import "macros/arguments.sql" as arguments with context %}
+
 -- Dead and expired messages, a page at a time.
 -- limit: from 1 to 10000
 -- after_id: the last id of the page before
@@ -16,12 +18,12 @@ CREATE OR ALTER PROCEDURE {{ box.dead_letters }}
     @topic nvarchar(max) = NULL
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @page TABLE (id bigint NOT NULL PRIMARY KEY);
 
     IF @limit IS NULL OR @limit NOT BETWEEN 1 AND 10000
-        EXEC {{ db._reject }} @argument = N'limit', @rule = N'must be from 1 to 10000';
+    {{ arguments.reject("limit", "must be from 1 to 10000") }}
 
     IF @topic IS NULL
         INSERT INTO @page (id)
@@ -32,8 +34,8 @@ BEGIN
     ELSE
         INSERT INTO @page (id)
         SELECT TOP (@limit) d.id
-        FROM {{ box.dead }} AS d
-        WHERE d.id > ISNULL(@after_id, 0) AND d.topic_key = CONVERT(nvarchar(256), LEFT(@topic, 256) + N'.')
+        FROM {{ box.dead }} AS d WITH (FORCESEEK ({{ key.ix_dead_topic }} (topic_key, id)))
+        WHERE d.topic_key = CONVERT(nvarchar(256), LEFT(@topic, 256) + N'.') AND d.id > ISNULL(@after_id, 0)
         ORDER BY d.id;
 
     SELECT

@@ -1,5 +1,8 @@
 -- after: _lock_groups, _bury, _regroup
 
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/settling.sql" as settling with context %}
+
 -- Gives messages up for good: they are dead, with the error, until a replay or a discard.
 -- owner_token: not the nil uuid
 -- ids: not null
@@ -14,7 +17,7 @@ CREATE OR ALTER PROCEDURE {{ box.fail }}
     @error nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @affected int;
     DECLARE @gone_ids nvarchar(max);
@@ -25,36 +28,23 @@ BEGIN
         group_key nvarchar(256) COLLATE Latin1_General_100_BIN2
     );
 
-    IF @owner_token IS NULL
-        OR @owner_token = '00000000-0000-0000-0000-000000000000'
-        OR @ids IS NULL
-        OR ISJSON(@ids) = 0
-        OR EXISTS (SELECT 1 FROM OPENJSON(@ids) AS j WHERE j.type <> 0 AND TRY_CONVERT(bigint, j.value) IS NULL)
-        OR CHARINDEX(N'[', @ids + N'[') > CHARINDEX(N'{', @ids + N'{')
-        EXEC {{ db._check_settling }} @owner_token = @owner_token, @ids = @ids;
+    {{ settling.check() }}
     IF @error IS NULL
-        EXEC {{ db._reject }} @argument = N'error', @rule = N'must not be null';
-    INSERT INTO @wanted (id)
-    SELECT DISTINCT CONVERT(bigint, j.value)
-    FROM OPENJSON(@ids) AS j
-    WHERE j.value IS NOT NULL;
+    {{ arguments.reject("error", "must not be null") }}
+    {{ settling.wanted() }}
 
     BEGIN TRANSACTION;
     EXEC {{ box._lock_groups }} @owner_token = @owner_token, @ids = @ids;
 
-    -- Without a join: on Babelfish that would lose the leases that somebody has just extended or held.
-    DELETE l
-    OUTPUT deleted.id, deleted.group_key INTO @gone (id, group_key)
-    FROM {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK)
-    WHERE l.owner_token = @owner_token AND l.id IN (SELECT w.id FROM @wanted AS w);
+    {{ settling.take("deleted.id, deleted.group_key", "id, group_key") }}
     SET @affected = @@ROWCOUNT;
 
     IF @affected > 0
     BEGIN
-        SET @gone_ids = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']' FROM @gone AS g);
+        SET @gone_ids = {{ settling.array() }};
         EXEC {{ box._bury }} @ids = @gone_ids, @error = @error, @expired = 0;
 
-        SET @groups = (SELECT DISTINCT g.group_key FROM @gone AS g WHERE g.group_key IS NOT NULL FOR JSON PATH);
+        SET @groups = {{ settling.groups() }};
         IF @groups IS NOT NULL
             EXEC {{ box._regroup }} @groups = @groups;
     END;

@@ -1,3 +1,5 @@
+{% import "macros/arguments.sql" as arguments with context %}
+
 -- One message by its id, with its status and bookkeeping.
 {% if kind == "inbox" %}
 -- returns: id, message_id, source, topic, payload, hash, group_id, priority, collapse_key, headers, status, attempt, first_seen_at, last_seen_at, due_at, expires_at, last_error, owner_token, locked_until, processed_at, processed_by, died_at
@@ -11,12 +13,12 @@ CREATE OR ALTER PROCEDURE {{ box.get }}
     @id bigint
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     IF @id IS NULL
-        EXEC {{ db._reject }} @argument = N'id', @rule = N'must not be null';
+    {{ arguments.reject("id", "must not be null") }}
     IF NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WHERE m.id = @id)
-        THROW 51002, N'id: no such message', 1;
+    {{ arguments.raise(51002, "id: no such message") }}
 
     SELECT
 {% if kind == "inbox" %}

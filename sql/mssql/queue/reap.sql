@@ -1,5 +1,7 @@
 -- after: _reap, _tick
 
+{% import "macros/arguments.sql" as arguments with context %}
+
 -- Brings back messages whose lease has run out: claimable at once, with one attempt counted, or dead once their
 -- attempts reach max_attempts. Skips what others have locked. Also folds the tally.
 -- batch_size: from 1 to 10000
@@ -11,12 +13,12 @@ CREATE OR ALTER PROCEDURE {{ box.reap }}
     @batch_size int = 1000
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @affected int;
 
     IF @batch_size IS NULL OR @batch_size NOT BETWEEN 1 AND 10000
-        EXEC {{ db._reject }} @argument = N'batch_size', @rule = N'must be from 1 to 10000';
+    {{ arguments.reject("batch_size", "must be from 1 to 10000") }}
 
     BEGIN TRANSACTION;
     EXEC {{ box._tick }} @rescan = 1;

@@ -1,5 +1,9 @@
 -- after: _put_back
 
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/settling.sql" as settling with context %}
+{% import "macros/clock.sql" as clock with context %}
+
 -- Brings dead and expired messages back: claimable at once behind what waits already, attempt 0, last_error kept.
 -- All or none: a message among them that is not dead is refused. Unknown ids are passed over.
 -- ids: not null
@@ -11,47 +15,52 @@ CREATE OR ALTER PROCEDURE {{ box.replay }}
     @ids nvarchar(max)
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
-    DECLARE @now_at datetime2(6) = {{ db._now }}();
+    DECLARE @now_at datetime2(6) = {{ clock.now() }};
     DECLARE @affected int;
     DECLARE @back nvarchar(max);
 {% if box_name == "outbox" %}
     DECLARE @steps nvarchar(max);
 {% endif %}
     DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
+    DECLARE @locked TABLE (id bigint NOT NULL PRIMARY KEY, is_dead bit NOT NULL);
     DECLARE @gone TABLE (id bigint NOT NULL PRIMARY KEY);
 
-    IF @ids IS NULL
-        EXEC {{ db._reject }} @argument = N'ids', @rule = N'must not be null';
-    IF ISJSON(@ids) = 0
-        OR EXISTS (SELECT 1 FROM OPENJSON(@ids) AS j WHERE j.type <> 0 AND TRY_CONVERT(bigint, j.value) IS NULL)
-        OR CHARINDEX(N'[', @ids + N'[') > CHARINDEX(N'{', @ids + N'{')
-        EXEC {{ db._reject }} @argument = N'ids', @rule = N'must be a JSON array of whole numbers';
-    INSERT INTO @wanted (id)
-    SELECT DISTINCT CONVERT(bigint, j.value)
-    FROM OPENJSON(@ids) AS j
-    WHERE j.value IS NOT NULL;
+    {{ settling.check_ids() }}
+    {{ settling.wanted() }}
 
     BEGIN TRANSACTION;
+    -- Messages first, then what is dead: in the same order as everybody else.
+    INSERT INTO @locked (id, is_dead)
+    SELECT m.id, 0
+    FROM @wanted AS w
+    INNER JOIN {{ box.message }} AS m WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON m.id = w.id
+    ORDER BY m.id
+    OPTION (KEEPFIXED PLAN);
+
+    UPDATE k
+    SET is_dead = 1
+    FROM @locked AS k
+    INNER JOIN {{ box.dead }} AS d WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON d.id = k.id
+    OPTION (KEEPFIXED PLAN);
+    IF EXISTS (SELECT 1 FROM @locked AS k WHERE k.is_dead = 0)
+    {{ arguments.refuse(51003, "ids: only dead messages can be replayed") }}
+
     DELETE d
     OUTPUT deleted.id INTO @gone (id)
-    FROM @wanted AS w
-    INNER JOIN {{ box.dead }} AS d WITH (ROWLOCK, FORCESEEK) ON d.id = w.id;
+    FROM {{ box.dead }} AS d WITH (ROWLOCK, FORCESEEK)
+    WHERE d.id IN (SELECT k.id FROM @locked AS k)
+    OPTION (KEEPFIXED PLAN);
     SET @affected = @@ROWCOUNT;
-
-    IF EXISTS (
-        SELECT 1
-        FROM @wanted AS w
-        INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = w.id
-        WHERE w.id NOT IN (SELECT g.id FROM @gone AS g)
-    )
+    -- On Babelfish, which ignores lock hints, somebody may have been quicker.
+    IF @affected < (SELECT COUNT(*) FROM @locked AS k)
         THROW 51003, N'ids: only dead messages can be replayed', 1;
 {% if box_name == "outbox" %}
 
     IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
     BEGIN
-        SET @steps = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']' FROM @gone AS g);
+        SET @steps = {{ settling.array() }};
         IF @steps IS NOT NULL
             EXEC {{ db._join_mark }} @ids = @steps, @state = N'failed';
     END;
@@ -63,7 +72,8 @@ BEGIN
         due_at = NULL,
         expires_at = CASE WHEN m.expires_at > @now_at THEN m.expires_at END
     FROM @gone AS g
-    INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id;
+    INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id
+    OPTION (KEEPFIXED PLAN);
 {% if kind == "inbox" %}
 
     -- One that was never enqueued is marked as being processed; there is nothing to hand out.
@@ -74,13 +84,13 @@ BEGIN
     WHERE m.topic IS NULL;
 
     SET @back = (
-        SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), m.id), N',') + N']'
+        SELECT {{ arguments.array_of("m.id") }}
         FROM @gone AS g
         INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = g.id
         WHERE m.topic IS NOT NULL
     );
 {% else %}
-    SET @back = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']' FROM @gone AS g);
+    SET @back = {{ settling.array() }};
 {% endif %}
     IF @back IS NOT NULL
         EXEC {{ box._put_back }} @ids = @back;

@@ -1,5 +1,12 @@
 -- after: _bury, _lock_groups, _put_back, _regroup, claim
 
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/settling.sql" as settling with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/groups.sql" as groups with context %}
+{% import "macros/times.sql" as times with context %}
+{% import "macros/messages.sql" as messages with context %}
+
 -- Settles a batch, each message its own way, and claims the next: a busy worker's one round trip a batch.
 -- All or nothing. The first record of an id counts; messages that this owner does not hold are passed over.
 -- owner_token: not the nil uuid
@@ -23,9 +30,10 @@ CREATE OR ALTER PROCEDURE {{ box.settle }}
     @topics nvarchar(max) = NULL
 AS
 BEGIN
-    SET NOCOUNT, XACT_ABORT ON;
+    {{ arguments.begin() }}
 
     DECLARE @now_at datetime2(6);
+    DECLARE @level nvarchar(60);
     DECLARE @base float;
     DECLARE @cap float;
     DECLARE @ids nvarchar(max);
@@ -55,15 +63,24 @@ BEGIN
     DECLARE @tried TABLE (id bigint NOT NULL PRIMARY KEY, attempt int NOT NULL, wait_seconds float NOT NULL);
 
     IF @claim_batch IS NULL OR @claim_batch NOT BETWEEN 0 AND 10000
-        EXEC {{ db._reject }} @argument = N'claim_batch', @rule = N'must be from 0 to 10000';
+    {{ arguments.reject("claim_batch", "must be from 0 to 10000") }}
     IF @owner_token IS NULL
         OR @owner_token = '00000000-0000-0000-0000-000000000000'
         OR @lease_seconds IS NULL OR @lease_seconds NOT BETWEEN 1 AND 86400
-        EXEC {{ db._check_owner }} @owner_token = @owner_token, @lease_seconds = @lease_seconds, @batch_size = 1;
-    IF @outcomes IS NULL
-        OR ISJSON(@outcomes) = 0
-        OR CHARINDEX(N'[', @outcomes + N'[') > CHARINDEX(N'{', @outcomes + N'{')
-        EXEC {{ db._reject }} @argument = N'outcomes', @rule = N'must be a JSON array';
+    {{ arguments.check_by(
+        db._check_owner ~ " @owner_token = @owner_token, @lease_seconds = @lease_seconds, @batch_size = 1"
+    ) }}
+    IF @outcomes IS NULL OR {{ arguments.not_array("@outcomes") }}
+    {{ arguments.reject("outcomes", "must be a JSON array") }}
+    -- What the claim needs is looked up before anything is written.
+    IF @claim_batch > 0 AND {{ arguments.not_array("@topics") }}
+    {{ arguments.reject("topics", "must be a JSON array") }}
+    IF @claim_batch > 0 AND SERVERPROPERTY('Babelfish') IS NOT NULL
+    BEGIN
+        {{ groups.read_level() | indent(4) }}
+        IF @level <> N'read committed'
+        {{ arguments.raise(51003, "claim: needs a READ COMMITTED transaction") | indent(4) }}
+    END;
 
     INSERT INTO @raw (ordinal, type, id, is_listing, is_bad_list, result, error, delay_seconds)
     SELECT
@@ -108,9 +125,11 @@ BEGIN
             OR TRY_CONVERT(float, r.delay_seconds) > 1000000000
     )
         OR EXISTS (SELECT 1 FROM @listed AS i WHERE i.id IS NULL)
-        EXEC {{ db._reject }}
-            @argument = N'outcomes',
-            @rule = N'every record needs an id, or an array ids, and a result of ack, abandon, release or fail; a fail needs an error; delay_seconds must be above 0 and at most 1000000000';
+    {{ arguments.reject(
+        "outcomes",
+        "every record needs an id, or an array ids, and a result of ack, abandon, release or fail; "
+        ~ "a fail needs an error; delay_seconds must be above 0 and at most 1000000000"
+    ) }}
 
     INSERT INTO @outcome (id, result, error, delay_seconds)
     SELECT f.id, f.result, f.error, f.delay_seconds
@@ -131,41 +150,82 @@ BEGIN
     WHERE f.no = 1;
 
     BEGIN TRANSACTION;
-    IF EXISTS (SELECT 1 FROM {{ box.lease }} AS l WITH (READUNCOMMITTED) WHERE l.group_key IS NOT NULL)
+    IF {{ settling.any_group_is_held() }}
     BEGIN
-        SET @ids = ISNULL(
-            (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), o.id), N',') + N']' FROM @outcome AS o), N'[]'
-        );
+        SET @ids = ISNULL((SELECT {{ arguments.array_of("o.id") }} FROM @outcome AS o), N'[]');
         EXEC {{ box._lock_groups }} @owner_token = @owner_token, @ids = @ids;
     END;
 
-    -- Without a join: on Babelfish that would lose the leases that somebody has just extended or held.
-    DELETE l
-    OUTPUT deleted.id, deleted.topic_key, deleted.group_key INTO @gone (id, topic_key, group_key)
-    FROM {{ box.lease }} AS l WITH (ROWLOCK, FORCESEEK)
-    WHERE l.owner_token = @owner_token AND l.id IN (SELECT o.id FROM @outcome AS o);
+    {{ settling.take(
+        "deleted.id, deleted.topic_key, deleted.group_key", "id, topic_key, group_key",
+        of="SELECT o.id FROM @outcome AS o"
+    ) }}
 
     IF @@ROWCOUNT > 0
     BEGIN
-        SET @now_at = {{ db._now }}();
+        SET @now_at = {{ clock.now() }};
+
+        -- Messages first, what is done behind them: in the same order as everybody else.
+        IF EXISTS (SELECT 1 FROM @outcome AS o WHERE o.result <> N'ack')
+        BEGIN
+            {{ times.read_backoff() | indent(8) }}
+
+            INSERT INTO @tried (id, attempt, wait_seconds)
+            SELECT
+                m.id,
+                m.attempt + 1,
+                {{ times.backoff("o.delay_seconds") | indent(16) }}
+            FROM @gone AS g
+            INNER JOIN @outcome AS o ON o.id = g.id
+            INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = g.id
+            WHERE o.result = N'abandon'
+            OPTION (KEEPFIXED PLAN);
+
+            UPDATE m
+            SET
+                attempt = ISNULL(t.attempt, m.attempt),
+                due_at = CASE WHEN t.id IS NULL THEN m.due_at ELSE {{ times.after("@now_at", "t.wait_seconds") | indent(16) }} END,
+                last_error = CASE
+                    WHEN o.result = N'fail' OR LEN(o.error + N'.') > 1 THEN o.error
+                    ELSE m.last_error
+                END
+            FROM @gone AS g
+            INNER JOIN @outcome AS o ON o.id = g.id
+            INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id
+            LEFT JOIN @tried AS t ON t.id = g.id
+            WHERE o.result IN (N'abandon', N'fail')
+            OPTION (KEEPFIXED PLAN);
+
+            SET @ids = (
+                SELECT {{ arguments.array_of("g.id") }}
+                FROM @gone AS g
+                INNER JOIN @outcome AS o ON o.id = g.id
+                WHERE o.result = N'fail'
+            );
+            IF @ids IS NOT NULL
+                EXEC {{ box._bury }} @ids = @ids, @error = NULL, @expired = 0;
+        END;
+
         INSERT INTO {{ box.done }} (id, processed_at, processed_by)
         SELECT g.id, @now_at, @owner_token
         FROM @gone AS g
         INNER JOIN @outcome AS o ON o.id = g.id
-        WHERE o.result = N'ack';
+        WHERE o.result = N'ack'
+        OPTION (KEEPFIXED PLAN);
 
         INSERT INTO {{ box.tally }} (topic_key, done)
         SELECT g.topic_key, COUNT(*)
         FROM @gone AS g
         INNER JOIN @outcome AS o ON o.id = g.id
         WHERE o.result = N'ack'
-        GROUP BY g.topic_key;
+        GROUP BY g.topic_key
+        OPTION (KEEPFIXED PLAN);
 {% if box_name == "outbox" %}
 
         IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))
         BEGIN
             SET @ids = (
-                SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']'
+                SELECT {{ arguments.array_of("g.id") }}
                 FROM @gone AS g
                 INNER JOIN @outcome AS o ON o.id = g.id
                 WHERE o.result = N'ack'
@@ -175,74 +235,23 @@ BEGIN
         END;
 {% endif %}
 
-        IF EXISTS (SELECT 1 FROM @outcome AS o WHERE o.result <> N'ack')
-        BEGIN
-            SET @base = (
-                SELECT CONVERT(float, s.value) FROM {{ box.settings }} AS s WHERE s.name = N'backoff_base_seconds'
-            );
-            SET @cap = (SELECT CONVERT(float, s.value) FROM {{ box.settings }} AS s WHERE s.name = N'backoff_cap_seconds');
-
-            INSERT INTO @tried (id, attempt, wait_seconds)
-            SELECT
-                m.id,
-                m.attempt + 1,
-                CASE
-                    WHEN o.delay_seconds IS NOT NULL THEN o.delay_seconds
-                    WHEN m.attempt >= 64 OR @base * POWER(CONVERT(float, 2), m.attempt + 1) > @cap THEN @cap
-                    ELSE @base * POWER(CONVERT(float, 2), m.attempt + 1)
-                END
+        SET @ids = (
+            SELECT {{ arguments.array_of("g.id") }}
             FROM @gone AS g
             INNER JOIN @outcome AS o ON o.id = g.id
-            INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = g.id
-            WHERE o.result = N'abandon';
-
-            UPDATE m
-            SET
-                attempt = t.attempt,
-                due_at = DATEADD(
-                    MICROSECOND, CONVERT(int, (t.wait_seconds - FLOOR(t.wait_seconds)) * 1000000),
-                    DATEADD(SECOND, CONVERT(int, FLOOR(t.wait_seconds)), @now_at)
-                )
-            FROM @tried AS t
-            INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = t.id;
-
-            UPDATE m
-            SET last_error = o.error
-            FROM @gone AS g
-            INNER JOIN @outcome AS o ON o.id = g.id
-            INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id
-            WHERE o.result = N'fail' OR (o.result = N'abandon' AND LEN(o.error + N'.') > 1);
-
-            SET @ids = (
-                SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']'
-                FROM @gone AS g
-                INNER JOIN @outcome AS o ON o.id = g.id
-                WHERE o.result = N'fail'
-            );
-            IF @ids IS NOT NULL
-                EXEC {{ box._bury }} @ids = @ids, @error = NULL, @expired = 0;
-
-            SET @ids = (
-                SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']'
-                FROM @gone AS g
-                INNER JOIN @outcome AS o ON o.id = g.id
-                WHERE o.result IN (N'abandon', N'release')
-            );
-            IF @ids IS NOT NULL
-                EXEC {{ box._put_back }} @ids = @ids;
-        END;
+            WHERE o.result IN (N'abandon', N'release')
+        );
+        IF @ids IS NOT NULL
+            EXEC {{ box._put_back }} @ids = @ids;
 
         -- Putting members back gave their groups a ticket already.
         SET @groups = (
-            SELECT DISTINCT g.group_key
+            SELECT g.group_key
             FROM @gone AS g
+            INNER JOIN @outcome AS o ON o.id = g.id
             WHERE g.group_key IS NOT NULL
-                AND NOT EXISTS (
-                    SELECT 1
-                    FROM @gone AS p
-                    INNER JOIN @outcome AS o ON o.id = p.id
-                    WHERE p.group_key = g.group_key AND o.result IN (N'abandon', N'release')
-                )
+            GROUP BY g.group_key
+            HAVING MAX(CASE WHEN o.result IN (N'abandon', N'release') THEN 1 ELSE 0 END) = 0
             FOR JSON PATH
         );
         IF @groups IS NOT NULL
@@ -256,16 +265,7 @@ BEGIN
 
     IF @claim_batch = 0
         SELECT TOP (0)
-{% if kind == "inbox" %}
-            m.id,
-            LEFT(m.message_id_key, LEN(m.message_id_key) - 1) AS message_id,
-            LEFT(m.source_key, LEN(m.source_key) - 1) AS source,
-            m.topic, m.payload, m.hash, m.group_id, m.priority, m.headers, m.attempt,
-            m.first_seen_at, m.last_seen_at, m.due_at, m.expires_at, m.last_error, l.locked_until
-{% else %}
-            m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.group_id, m.priority, m.headers, m.attempt,
-            m.created_at, m.due_at, m.expires_at, m.last_error, l.locked_until
-{% endif %}
+{{ messages.claimed("l.locked_until") | indent(4, first=true) }}
         FROM {{ box.message }} AS m
         INNER JOIN {{ box.lease }} AS l ON l.id = m.id;
 END;

@@ -1,42 +1,56 @@
 -- Three roles for the schema, each with EXECUTE on the routines whose header names it, and nothing on any table.
 -- A worker may also do what a producer may (handlers enqueue and start joins), and an operator what a worker may,
 -- and look things up in the views. Routines, views and tables have one owner, so the right to execute is all that a
--- caller needs.
+-- caller needs. Which routines and views were deployed here, the deployment's own records tell; what others made in the
+-- schema keeps its rights.
 SET NOCOUNT, XACT_ABORT ON;
 
-DECLARE @roles TABLE (role_name sysname NOT NULL PRIMARY KEY, word nvarchar(20) NOT NULL);
+DECLARE @template TABLE (
+    id varchar(200) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY,
+    word varchar(20) COLLATE Latin1_General_BIN2 NOT NULL
+);
+DECLARE @grantee TABLE (
+    word varchar(20) COLLATE Latin1_General_BIN2 NOT NULL,
+    role_name nvarchar(128) COLLATE Latin1_General_BIN2 NOT NULL,
+    PRIMARY KEY (word, role_name)
+);
 DECLARE @grants TABLE (no int IDENTITY (1, 1) NOT NULL PRIMARY KEY, statement nvarchar(max) NOT NULL);
 DECLARE @no int = 1;
 DECLARE @statement nvarchar(max);
 
-INSERT INTO @roles (role_name, word)
+INSERT INTO @template (id, word)
 VALUES
-    ({{ (schema ~ "_producer") | literal }}, N'producer'),
-    ({{ (schema ~ "_worker") | literal }}, N'worker'),
-    ({{ (schema ~ "_operator") | literal }}, N'operator');
+{% for id, role in routine_roles %}
+    ({{ id | literal }}, {{ role | literal }}){{ ";" if loop.last else "," }}
+{% endfor %}
+
+INSERT INTO @grantee (word, role_name)
+VALUES
+    ('producer', {{ (schema ~ "_producer") | literal }}),
+    ('producer', {{ (schema ~ "_worker") | literal }}),
+    ('producer', {{ (schema ~ "_operator") | literal }}),
+    ('worker', {{ (schema ~ "_worker") | literal }}),
+    ('worker', {{ (schema ~ "_operator") | literal }}),
+    ('operator', {{ (schema ~ "_operator") | literal }}),
+    ('view', {{ (schema ~ "_operator") | literal }});
 
 INSERT INTO @grants (statement)
-SELECT N'CREATE ROLE ' + QUOTENAME(r.role_name) + N';'
-FROM @roles AS r
-WHERE NOT EXISTS (SELECT 1 FROM sys.database_principals AS p WHERE p.name = r.role_name);
+SELECT DISTINCT N'CREATE ROLE ' + QUOTENAME(g.role_name) + N';'
+FROM @grantee AS g
+WHERE NOT EXISTS (
+    SELECT 1 FROM sys.database_principals AS p WHERE p.name COLLATE Latin1_General_BIN2 = g.role_name
+);
 
 INSERT INTO @grants (statement)
-SELECT N'GRANT EXECUTE ON ' + QUOTENAME({{ schema | literal }}) + N'.' + QUOTENAME(o.name) + N' TO ' + QUOTENAME(r.role_name) + N';'
-FROM sys.objects AS o
-INNER JOIN sys.sql_modules AS m ON m.object_id = o.object_id
+SELECT
+    N'GRANT ' + CASE WHEN o.type = 'V' THEN N'SELECT' ELSE N'EXECUTE' END + N' ON '
+    + QUOTENAME({{ schema | literal }}) + N'.' + QUOTENAME(o.name) + N' TO ' + QUOTENAME(g.role_name) + N';'
+FROM {{ db._unit }} AS u
+LEFT JOIN @template AS t ON t.id = LEFT(u.id, CHARINDEX('@', u.id + '@') - 1)
+INNER JOIN sys.objects AS o ON o.name COLLATE Latin1_General_BIN2 = u.object_name
 INNER JOIN sys.schemas AS s ON s.schema_id = o.schema_id
-INNER JOIN @roles AS r
-    ON m.definition LIKE N'%-- role: ' + r.word + N'%'
-    OR (r.word IN (N'worker', N'operator') AND m.definition LIKE N'%-- role: producer%')
-    OR (r.word = N'operator' AND m.definition LIKE N'%-- role: worker%')
-WHERE s.name = {{ schema | literal }} AND o.type = 'P';
-
-INSERT INTO @grants (statement)
-SELECT N'GRANT SELECT ON ' + QUOTENAME({{ schema | literal }}) + N'.' + QUOTENAME(o.name) + N' TO ' + QUOTENAME(r.role_name) + N';'
-FROM sys.objects AS o
-INNER JOIN sys.schemas AS s ON s.schema_id = o.schema_id
-INNER JOIN @roles AS r ON r.word = N'operator'
-WHERE s.name = {{ schema | literal }} AND o.type = 'V';
+INNER JOIN @grantee AS g ON g.word = CASE WHEN u.id LIKE 'views/%' THEN 'view' ELSE t.word END
+WHERE s.name = {{ schema | literal }} AND (o.type = 'P' OR (o.type = 'V' AND u.id LIKE 'views/%'));
 
 WHILE EXISTS (SELECT 1 FROM @grants AS g WHERE g.no >= @no)
 BEGIN

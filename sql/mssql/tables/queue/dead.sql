@@ -1,3 +1,4 @@
+{% import "macros/tables.sql" as tables with context %}
 -- Messages given up: failed for good, or expired before anyone could take them.
 -- An inbox message that was never enqueued can be marked dead and has no topic.
 CREATE TABLE {{ box.dead }} (
@@ -7,7 +8,7 @@ CREATE TABLE {{ box.dead }} (
     topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2,
     CONSTRAINT {{ key.pk_dead }} PRIMARY KEY CLUSTERED (id)
 );
-ALTER TABLE {{ box.dead }} SET (LOCK_ESCALATION = DISABLE);
+{{ tables.hot(box.dead, key.pk_dead) }}
 
 CREATE INDEX {{ key.ix_dead_topic }} ON {{ box.dead }} (topic_key, id);
 CREATE INDEX {{ key.ix_dead_age }} ON {{ box.dead }} (died_at);

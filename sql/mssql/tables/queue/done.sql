@@ -1,3 +1,4 @@
+{% import "macros/tables.sql" as tables with context %}
 -- What was processed, when, by whom. Appended by ack, trimmed by cleanup.
 CREATE TABLE {{ box.done }} (
     id bigint NOT NULL,
@@ -5,6 +6,6 @@ CREATE TABLE {{ box.done }} (
     processed_by uniqueidentifier,
     CONSTRAINT {{ key.pk_done }} PRIMARY KEY CLUSTERED (id)
 );
-ALTER TABLE {{ box.done }} SET (LOCK_ESCALATION = DISABLE);
+{{ tables.hot(box.done, key.pk_done) }}
 
 CREATE INDEX {{ key.ix_done_age }} ON {{ box.done }} (processed_at);

@@ -1,3 +1,4 @@
+{% import "macros/tables.sql" as tables with context %}
 -- Who works on what, until when. Inserted by claim; deleted by ack, abandon, release, fail and reap.
 CREATE TABLE {{ box.lease }} (
     id bigint NOT NULL,
@@ -7,7 +8,7 @@ CREATE TABLE {{ box.lease }} (
     group_key nvarchar(256) COLLATE Latin1_General_100_BIN2,
     CONSTRAINT {{ key.pk_lease }} PRIMARY KEY CLUSTERED (id)
 );
-ALTER TABLE {{ box.lease }} SET (LOCK_ESCALATION = DISABLE);
+{{ tables.hot(box.lease, key.pk_lease) }}
 
 CREATE INDEX {{ key.ix_lease_expiry }} ON {{ box.lease }} (locked_until);
 CREATE INDEX {{ key.ix_lease_group }} ON {{ box.lease }} (group_key) WHERE group_key IS NOT NULL;

@@ -1,3 +1,4 @@
+{% import "macros/tables.sql" as tables with context %}
 -- The log of what may be claimed: inserted at the tail of a lane, deleted at its head, never updated.
 -- lane is the negated priority, so ascending order is claim order; lane 0 is the log that nearly everything is in.
 -- A row stands for a whole FIFO group (group_key) or for one message, whose id is the ticket itself while it is
@@ -16,8 +17,7 @@ CREATE TABLE {{ box.ready }} (
     CONSTRAINT {{ key.pk_ready }} PRIMARY KEY CLUSTERED (lane, ticket),
     CONSTRAINT {{ key.ck_ready_one_of }} CHECK (id IS NULL OR group_key IS NULL)
 );
--- A batch of thousands must not lock the whole log.
-ALTER TABLE {{ box.ready }} SET (LOCK_ESCALATION = DISABLE);
+{{ tables.hot(box.ready, key.pk_ready) }}
 
 -- A claim limited to topics reads each topic's own order, however long the head of other topics is.
 CREATE INDEX {{ key.ix_ready_topic }} ON {{ box.ready }} (topic_key, lane, ticket);

@@ -1,3 +1,4 @@
+{% import "macros/tables.sql" as tables with context %}
 -- What is not due yet, a message (id) or a group waiting for its head (group_key). no is the message's or the
 -- head's id, or a number of its own.
 {% if box_name == "outbox" %}
@@ -25,4 +26,4 @@ CREATE TABLE {{ box.scheduled }} (
 {% endif %}
     )
 );
-ALTER TABLE {{ box.scheduled }} SET (LOCK_ESCALATION = DISABLE);
+{{ tables.hot(box.scheduled, key.pk_scheduled) }}

@@ -1,3 +1,4 @@
+{% import "macros/tables.sql" as tables with context %}
 -- How many done messages each topic has, without counting them: ack appends what it moved, a tick folds the
 -- appended rows into one row a topic.
 CREATE TABLE {{ box.tally }} (
@@ -6,7 +7,7 @@ CREATE TABLE {{ box.tally }} (
     done bigint NOT NULL,
     CONSTRAINT {{ key.pk_tally }} PRIMARY KEY CLUSTERED (no)
 );
-ALTER TABLE {{ box.tally }} SET (LOCK_ESCALATION = DISABLE);
+{{ tables.hot(box.tally, key.pk_tally) }}
 
 CREATE TABLE {{ box.tally_total }} (
     topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL,

@@ -1,0 +1,13 @@
+{#- What a claim hands out of each message m, in the order of the contract; until is the end of its lease. -#}
+{% macro claimed(until) -%}
+{% if kind == "inbox" -%}
+        m.id,
+        LEFT(m.message_id_key, LEN(m.message_id_key) - 1) AS message_id,
+        LEFT(m.source_key, LEN(m.source_key) - 1) AS source,
+        m.topic, m.payload, m.hash, m.group_id, m.priority, m.headers, m.attempt,
+        m.first_seen_at, m.last_seen_at, m.due_at, m.expires_at, m.last_error, {{ until }}
+{%- else -%}
+        m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.group_id, m.priority, m.headers, m.attempt,
+        m.created_at, m.due_at, m.expires_at, m.last_error, {{ until }}
+{%- endif %}
+{%- endmacro %}

@@ -1,0 +1,83 @@
+"""What must hold in the text of every T-SQL procedure, for no engine at hand shows it when it does not."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pysqlbox.deploy.render import render_units
+
+CHECKERS = {
+    "_reject",
+    "_ledger_check",
+    "_check_owner",
+    "_check_settling",
+    "_check_cleanup",
+    "_inbox_check_key",
+}
+"""Routines that only check: they are called while XACT_ABORT is off, and leave it so."""
+EXPLAINING = {"_outbox_explain", "_inbox_explain"}
+FOLDERS = ("queue", "outbox", "inbox", "joins", "ledger", "admin")
+
+TEXTS = {
+    unit.object_name: unit.text
+    for unit in render_units("mssql")
+    if unit.folder in (*FOLDERS, "internal") and "CREATE OR ALTER PROCEDURE" in unit.text
+}
+WORKING = sorted(TEXTS.keys() - CHECKERS - EXPLAINING)
+_BEGIN = re.compile(
+    r"\bAS\nBEGIN\n    SET NOCOUNT, XACT_ABORT ON;\n"
+    r"    IF SERVERPROPERTY\('Babelfish'\) IS NULL\n        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"
+)
+_OFF = re.compile(r"SET XACT_ABORT OFF;\s*(?P<next>THROW|EXEC \[infra\]\.\[(?P<routine>\w+)\])")
+_WRITE = re.compile(r"^\s*(?:UPDATE|DELETE|MERGE)\b[^;]*;", re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_a_procedure_begins_with_its_own_settings(name: str) -> None:
+    """Nothing runs under the caller's isolation level, and a timeout ends the transaction as a whole."""
+    assert _BEGIN.search(TEXTS[name])
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_xact_abort_is_off_only_to_turn_a_call_away(name: str) -> None:
+    text = TEXTS[name]
+    allowed = [match for match in _OFF.finditer(text) if match["routine"] in {None, *CHECKERS, *EXPLAINING}]
+    assert len(allowed) == (0 if name == "_reject" else text.count("XACT_ABORT OFF"))
+    for match in allowed:
+        if match["routine"] in CHECKERS - {"_reject"}:
+            rest = text[match.end() :]
+            assert re.match(r"[^;]*;\s*SET XACT_ABORT ON;", rest), "a check that passes turns it on again"
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_no_procedure_tries_and_catches(name: str) -> None:
+    """A caught violation would need XACT_ABORT off while the insert waits."""
+    assert "BEGIN TRY" not in TEXTS[name]
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_the_clock_is_asked_in_line(name: str) -> None:
+    """A scalar function that reads the clock is never inlined."""
+    assert "[_now]()" not in TEXTS[name]
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_rows_are_locked_by_their_clustered_key(name: str) -> None:
+    """By another key first, they would be locked in the opposite order to a delete's."""
+    for statement in _WRITE.findall(TEXTS[name]):
+        if re.search(r"\[(?:ledger|inbox_message)\]", statement):
+            assert not re.search(r"\b(?:ledger_key|source_key|message_id_key) =", statement)
+
+
+def test_reading_by_a_key_that_decides_does_not_read_versions() -> None:
+    """Behind a key's lock the last committed row counts, and one that is just being deleted is waited for."""
+    for name in ("_outbox_enqueue", "_inbox_enqueue", "inbox_already_processed", "ledger_try_begin"):
+        behind = TEXTS[name].partition("sp_getapplock")[2]
+        assert "WITH (ROWLOCK, READCOMMITTEDLOCK)" in behind
+
+
+def test_batches_lock_their_keys_in_the_order_of_their_numbers() -> None:
+    for name in ("outbox_enqueue_many", "inbox_enqueue_many"):
+        assert re.search(r"MIN\(k\.number\) FROM @key AS k WHERE k\.number > @key_number", TEXTS[name])
