@@ -15,8 +15,8 @@ from tests.concurrency.scenarios_claims import inbox, outbox
 from tests.contract.support import OWNER, Row, impatient, is_babelfish
 from tests.support.database import Database, Session
 
-PATIENCE = 30.0
-"""Seconds until something that must happen counts as never happening; a first connection takes some."""
+PATIENCE = 240.0
+"""Seconds until something that must happen counts as never happening; Babelfish compiles for each session."""
 
 _WAITS = "SELECT COUNT(*) AS n FROM sys.dm_exec_requests WHERE session_id = %s AND blocking_session_id <> 0"
 _WAITS_ON_BABELFISH = (
