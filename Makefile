@@ -7,20 +7,28 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test demo bench lint gates format clean
+.PHONY: help test test-mssql demo bench lint gates faults format clean
 
 ifneq ($(CURDIR),$(ROOT))
 
-help test demo bench lint gates format clean:
+help test test-mssql demo bench lint gates faults format clean:
 	@$(MAKE) --no-print-directory -C '$(ROOT)' $@
 
 else
 
 help: ## what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
 test: lint ## everything: lint, gates, tests on every engine that is here (PYTEST_ARGS passes more to pytest)
 	$(BIN)/python -m pytest -r fE $(PYTEST_ARGS)
+
+# Each image twice: with READ_COMMITTED_SNAPSHOT on, as deployments require it, and off.
+MSSQL_IMAGES ?= 2019 2022 2025
+MSSQL_ENGINES = $(foreach year,$(MSSQL_IMAGES),--engine sqlserver$(year) --engine sqlserver$(year)-locking)
+MSSQL_TESTS ?= tests/contract tests/concurrency tests/package tests/worker tests/deploy tests/cli tests/sqlserver
+
+test-mssql: $(VENV)/.stamp-dev $(VENV)/.stamp-odbc ## SQL Server 2019, 2022 and 2025 in Docker (MSSQL_IMAGES=2022 for one of them)
+	$(BIN)/python -m pytest -r fE $(MSSQL_ENGINES) $(MSSQL_TESTS) $(PYTEST_ARGS)
 
 demo: $(VENV)/.stamp-demo ## deploys to an embedded PostgreSQL and shows the main job at work
 	$(BIN)/python -m pysqlbox demo
@@ -35,6 +43,9 @@ lint: $(VENV)/.stamp-dev ## ruff and mypy
 
 gates: $(VENV)/.stamp-dev ## only the gates over the SQL: compiler, linter, plpgsql_check, mirror and headers
 	$(BIN)/python -m pytest tests/gates tests/mirror $(PYTEST_ARGS)
+
+faults: $(VENV)/.stamp-dev ## kills, full disks, failovers, restores (FAULT_SECONDS=60 holds each load a minute)
+	PYSQLBOX_FAULT_SECONDS=$(or $(FAULT_SECONDS),0) $(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
 
 format: $(VENV)/.stamp-dev ## lets ruff put the Python in order
 	$(BIN)/ruff check --fix .
@@ -62,6 +73,11 @@ $(VENV)/.stamp-bench: pyproject.toml | $(BIN)/python
 $(VENV)/.stamp-dev: pyproject.toml $(VENV)/.stamp-system | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,embedded,mssql]'
 	@touch $@ $(VENV)/.stamp-demo
+
+# Microsoft's ODBC driver as a wheel: FreeTDS would do, but this is what most callers have.
+$(VENV)/.stamp-odbc: $(VENV)/.stamp-dev
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check mssql-python-odbc || echo "mssql-python-odbc: not installed, the ODBC drivers of this machine are used"
+	@touch $@
 
 $(VENV)/.stamp-system: tools/system_packages.sh | $(BIN)/python
 	@sh tools/system_packages.sh

@@ -54,16 +54,17 @@ class Contender(ABC):
 
 @dataclass(frozen=True)
 class ClaimAck(Contender):
-    """Through the routines, two calls a batch: claim, then ack."""
+    """Through the routines, two calls a batch: claim, then ack. `topics`: claims are limited to these."""
 
     box: str
     batch: int = 50
+    topics: tuple[str, ...] = ()
 
     def session(self, connection: Connection) -> Step:
         """Claim, fetch, ack."""
         cursor = connection.cursor(binary=True)
         owner = uuid.uuid4()
-        claim = f"SELECT * FROM {self.box}_claim(%s, {LEASE_SECONDS}, {self.batch})"
+        claim = f"SELECT * FROM {self.box}_claim(%s, {LEASE_SECONDS}, {self.batch}{_limit(self.topics)})"
         ack = f"SELECT * FROM {self.box}_ack(%s, %s::bigint[])"
 
         def step() -> int:
@@ -77,16 +78,20 @@ class ClaimAck(Contender):
 
 @dataclass(frozen=True)
 class Settle(Contender):
-    """Through the routines, one call a batch: settle what is held and claim the next."""
+    """Through the routines, one call a batch: settle what is held and claim the next; `topics` as above."""
 
     box: str
     batch: int = 50
+    topics: tuple[str, ...] = ()
 
     def session(self, connection: Connection) -> Step:
         """Settle the batch of the step before, claim the next."""
         cursor = connection.cursor(binary=True)
         owner = uuid.uuid4()
-        settle = f"SELECT * FROM {self.box}_settle(%s, %s::jsonb, {self.batch}, {LEASE_SECONDS})"
+        settle = (
+            f"SELECT * FROM {self.box}_settle(%s, %s::jsonb, {self.batch}, {LEASE_SECONDS}"
+            f"{_limit(self.topics)})"
+        )
         held: list[tuple[Any, ...]] = []
 
         def step() -> int:
@@ -97,6 +102,11 @@ class Settle(Contender):
             return len(held)
 
         return step
+
+
+def _limit(topics: tuple[str, ...]) -> str:
+    """The last argument of a claim that is limited to topics, whose names need no quoting."""
+    return f", '{{{','.join(topics)}}}'::text[]" if topics else ""
 
 
 @dataclass(frozen=True)
@@ -147,9 +157,10 @@ class BareLog(Contender):
 
 @dataclass(frozen=True)
 class StatusColumn(Contender):
-    """One table whose status claim and ack update."""
+    """One table whose status claim and ack update. `extra`: one more condition of the claim's."""
 
     batch: int = 50
+    extra: str = ""
 
     def session(self, connection: Connection) -> Step:
         """Claim, fetch, ack."""
@@ -160,7 +171,7 @@ class StatusColumn(Contender):
                 UPDATE status_column.message AS m
                 SET status = 1, owner_token = %s, locked_until = now() + interval '{LEASE_SECONDS} seconds'
                 WHERE m.id = ANY (ARRAY(
-                    SELECT c.id FROM status_column.message AS c WHERE c.status = 0
+                    SELECT c.id FROM status_column.message AS c WHERE c.status = 0{self.extra}
                     ORDER BY c.priority DESC, c.id LIMIT {self.batch} FOR UPDATE SKIP LOCKED
                 ))
                 RETURNING {COLUMNS}, locked_until

@@ -22,16 +22,18 @@ def ordered_uuid() -> uuid.UUID:
 
 @dataclass(frozen=True)
 class EnqueueMany(Contender):
-    """One call with many records, a thousand unless told."""
+    """One call with many records, a thousand unless told. `more`: what these have too, by turns, as JSON."""
 
     box: str
     records: int = RECORDS
     payload: str = PAYLOAD
+    more: tuple[str, ...] = ("{}",)
 
     def session(self, connection: Connection) -> Step:
         """The JSON is written beforehand; the answer, a row a record, is fetched."""
         cursor = connection.cursor(binary=True)
-        records = json.dumps([{"topic": "orders", "payload": self.payload}] * self.records)
+        turns = [{"topic": "orders", "payload": self.payload, **json.loads(each)} for each in self.more]
+        records = json.dumps([turns[number % len(turns)] for number in range(self.records)])
         enqueue = f"SELECT * FROM {self.box}_enqueue_many(%s::jsonb)"
 
         def step() -> int:

@@ -147,7 +147,7 @@ def parser() -> argparse.ArgumentParser:
         "--held-seconds",
         type=float,
         default=HELD_SECONDS,
-        help=f"how long queues are followed under a held snapshot (default: {HELD_SECONDS:g})",
+        help=f"how long queues are followed beside an open transaction (default: {HELD_SECONDS:g})",
     )
     made.add_argument("--resume", action="store_true", help="go on with what an earlier run left")
     made.add_argument("--report", action="store_true", help="measure nothing, write pages and plots anew")

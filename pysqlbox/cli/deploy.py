@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import click
@@ -53,16 +54,49 @@ def _roles_option(command: Command) -> Command:
     )
 
 
+def _unfit_option(command: Command) -> Command:
+    text = (
+        "SQL Server: deploy although READ_COMMITTED_SNAPSHOT is off or the compatibility level is below 150."
+    )
+    return click.option("--allow-unfit-database", "allow_unfit", is_flag=True, help=text)(command)
+
+
 @click.command()
 @_url_option
 @_schema_option
 @_box_option
 @_roles_option
+@_unfit_option
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
-def migrate(url: str | None, schema: str, boxes: tuple[Box, ...], roles: bool, dry_run: bool) -> None:
+@click.option(
+    "--wait",
+    "wait_seconds",
+    type=click.FloatRange(min=0),
+    default=60,
+    show_default=True,
+    help="How many seconds to go on trying while a table or view is in use.",
+)
+def migrate(
+    url: str | None,
+    schema: str,
+    boxes: tuple[Box, ...],
+    roles: bool,
+    allow_unfit: bool,
+    dry_run: bool,
+    wait_seconds: float,
+) -> None:
     """Deploy the schema, or bring it up to date. Running it again changes nothing."""
     with _target(url) as target:
-        plan = deploy.migrate(target, schema=schema, boxes=boxes, roles=roles, dry_run=dry_run)
+        plan = deploy.migrate(
+            target,
+            schema=schema,
+            boxes=boxes,
+            roles=roles,
+            dry_run=dry_run,
+            wait_seconds=wait_seconds,
+            on_wait=partial(click.echo, err=True),
+            allow_unfit_database=allow_unfit,
+        )
     _warn(plan)
     if not plan.changes:
         click.echo(f"schema {schema!r} is up to date at version {plan.version}; nothing to do")
@@ -99,9 +133,11 @@ def status(url: str | None, schema: str) -> None:
 @_schema_option
 @_box_option
 @_roles_option
-def render(dialect: Dialect, schema: str, boxes: tuple[Box, ...], roles: bool) -> None:
+@_unfit_option
+def render(dialect: Dialect, schema: str, boxes: tuple[Box, ...], roles: bool, allow_unfit: bool) -> None:
     """Print the whole deployment as one idempotent script for psql or sqlcmd."""
-    click.echo(render_script(dialect, schema=schema, boxes=boxes, roles=roles), nl=False)
+    script = render_script(dialect, schema=schema, boxes=boxes, roles=roles, allow_unfit_database=allow_unfit)
+    click.echo(script, nl=False)
 
 
 @contextlib.contextmanager
@@ -115,6 +151,8 @@ def _target(url: str | None) -> Iterator[Target]:
 
 
 def _warn(plan: Plan) -> None:
+    for warning in plan.warnings:
+        click.echo(f"warning: {warning}", err=True)
     for identity in plan.edited:
         click.echo(
             f"warning: {identity} was edited after it was applied; released tables change by a migration",

@@ -18,12 +18,16 @@ import psycopg
 from yoyo import exceptions, internalmigrations
 from yoyo.backends.base import DatabaseBackend
 from yoyo.backends.core.postgresql import PostgresqlPsycopgBackend
+from yoyo.utils import change_param_style
 
 from pysqlbox.deploy.names import Dialect, quote_identifier
 from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, Store, lock_name
 from pysqlbox.drivers import Target, mssql, parse_url
 
 MIGRATION_TABLE = "_yoyo_migration"
+
+#: Stands for the schema until yoyo has put its parameters in, whose signs a name may hold: a non-character.
+_SCHEMA = "\ufdd2"
 
 
 class _OwnSchema(DatabaseBackend):  # type: ignore[misc]  # yoyo has no type information
@@ -36,8 +40,18 @@ class _OwnSchema(DatabaseBackend):  # type: ignore[misc]  # yoyo has no type inf
         """Quote a name; those of yoyo's tables get the schema."""
         quoted = quote_identifier(self.dialect, name)
         if name in (self.migration_table, self.log_table, self.version_table):
-            return f"{quote_identifier(self.dialect, self.schema)}.{quoted}"
+            return f"{_SCHEMA}.{quoted}"
         return quoted
+
+    def execute(self, sql: str, params: Any = None) -> Any:
+        """Execute a statement with named parameters; what looks like one in the schema's name is none."""
+        text, values = change_param_style(self.driver.paramstyle, sql, params)
+        name = quote_identifier(self.dialect, self.schema)
+        if self.dialect == "postgres":
+            name = name.replace("%", "%%")
+        cursor = self.cursor()
+        cursor.execute(text.replace(_SCHEMA, name), values)
+        return cursor
 
     def init_database(self) -> None:
         """Nothing: DDL is transactional in both dialects, and the lock is no table."""
@@ -152,7 +166,9 @@ class MssqlBackend(_Tsql):
 
     def connect(self, dburi: Any) -> Any:
         """Connect, with transactions in our hands; the schema is needed before yoyo's tables."""
-        return mssql.connect(self._target(dburi))
+        connection = mssql.connect(self._target(dburi))
+        connection.timeout = 0  # a migration may take its time
+        return connection
 
     @staticmethod
     def _target(dburi: Any) -> Target:
@@ -182,6 +198,7 @@ class MssqlBackend(_Tsql):
             yield
             return
         holder = mssql.connect(self._target(self.uri), autocommit=True)
+        holder.timeout = 0  # the lock's own timeout counts
         try:
             rows = mssql.query(
                 holder,

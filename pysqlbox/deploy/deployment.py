@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pysqlbox.deploy.declarations import PINNED_PATH, unpinned_definers
-from pysqlbox.deploy.names import Box, merge_boxes
+from pysqlbox.deploy.names import Box, check_box_names, check_role_names, merge_boxes
 from pysqlbox.deploy.paths import migrations_root
 from pysqlbox.deploy.render import Renderer, Unit
 from pysqlbox.deploy.store import NotReplaceable, Record, Store
@@ -32,6 +32,8 @@ class Plan:
     drifted: list[str] = field(default_factory=list)
     #: Table files whose text is not what was deployed: released ones must not be edited.
     edited: list[str] = field(default_factory=list)
+    #: What the database's own settings lack, each with the statement that mends it.
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def changes(self) -> bool:
@@ -68,8 +70,11 @@ class Deployment:
         known = store.boxes() if self._deployed else []
         self._known = frozenset(known)
         self.boxes = merge_boxes(known, boxes)
+        check_box_names(store.dialect, store.schema, self.boxes)
         self._records = {record.id: record for record in store.records()} if self._deployed else {}
         roles = roles or any(name.startswith("roles/") for name in self._records)
+        if roles:
+            check_role_names(store.dialect, store.schema)
         renderer = Renderer(
             store.dialect, schema=store.schema, boxes=self.boxes, root=root, test_clock=test_clock
         )
@@ -154,7 +159,7 @@ class Deployment:
 
     def _refuse_strangers(self, changed: Sequence[Unit]) -> None:
         """Nothing that somebody else made in the schema is ever replaced."""
-        if self.plan.schema:
+        if self.plan.schema or not changed:
             return
         found = self.store.strangers(
             [unit for unit in changed if has_object(unit)], set(self._object_names())

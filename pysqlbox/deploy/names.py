@@ -94,6 +94,26 @@ def check_schema_name(dialect: Dialect, schema: str) -> str:
     return schema
 
 
+def check_box_names(dialect: Dialect, schema: str, boxes: Iterable[Box]) -> None:
+    """Refuse boxes for which the schema's name is too long: PostgreSQL notifies by both names."""
+    if dialect != "postgres":
+        return
+    for box in boxes:
+        if len(f"{schema}.{box.name}".encode()) > IDENTIFIER_LIMIT[dialect]:
+            raise InvalidArgument(
+                f"schema {schema!r}: with box {box.name!r} it makes a channel for notifications of more than"
+                f" {IDENTIFIER_LIMIT[dialect]} bytes"
+            )
+
+
+def check_role_names(dialect: Dialect, schema: str) -> None:
+    """Refuse a schema whose roles would have names that are too long."""
+    longest = f"{schema}_producer"
+    size = len(longest.encode()) if dialect == "postgres" else len(longest)
+    if size > IDENTIFIER_LIMIT[dialect]:
+        raise InvalidArgument(f"schema {schema!r}: too long for roles of its name, as {longest!r}")
+
+
 def quote_identifier(dialect: Dialect, name: str) -> str:
     """Quote one identifier, whatever characters it holds."""
     if not name or "\x00" in name:

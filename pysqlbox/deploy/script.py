@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pysqlbox.deploy import script_mssql, script_postgres
 from pysqlbox.deploy.deployment import latest_version
-from pysqlbox.deploy.names import Box, Dialect, merge_boxes
+from pysqlbox.deploy.names import Box, Dialect, check_box_names, check_role_names, merge_boxes
 from pysqlbox.deploy.paths import migrations_root
 from pysqlbox.deploy.render import Renderer
 
@@ -23,9 +23,13 @@ def render_script(
     roles: bool = False,
     root: Path | None = None,
     migrations: Path | None = None,
+    allow_unfit_database: bool = False,
 ) -> str:
     """Write the script; it refuses a schema that has boxes beyond the given ones."""
     every = merge_boxes(boxes)
+    check_box_names(dialect, schema, every)
+    if roles:
+        check_role_names(dialect, schema)
     renderer = Renderer(dialect, schema=schema, boxes=every, root=root)
     target = latest_version(migrations or migrations_root())
     units = [
@@ -34,4 +38,4 @@ def render_script(
     renderer.check_names()
     if dialect == "postgres":
         return script_postgres.write(schema, every, target, units)
-    return script_mssql.write(schema, every, target, units)
+    return script_mssql.write(schema, every, target, units, allow_unfit_database=allow_unfit_database)

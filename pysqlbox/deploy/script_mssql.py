@@ -1,4 +1,10 @@
-"""The deployment as a script for sqlcmd: one transaction, each step behind a question to the catalog."""
+"""The deployment as a script for sqlcmd: one transaction, each step behind a question to the catalog.
+
+SQL Server Management Studio, without its SQLCMD mode, does not know `:on error exit`: it goes on with the
+next batch after an error, when XACT_ABORT may have ended the transaction, or when a batch that could not be
+compiled has left it open. So every batch undoes all if it fails, and begins by asking whether the transaction
+is still there and the batch before was done; a temporary table, which goes with the transaction, says so.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +12,71 @@ import re
 from collections.abc import Iterator, Sequence
 
 from pysqlbox.deploy.deployment import has_object
+from pysqlbox.deploy.fitness import COMPATIBILITY_LEVEL
 from pysqlbox.deploy.names import Box, quote_identifier, quote_literal
 from pysqlbox.deploy.render import Unit
 from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, lock_name
 from pysqlbox.deploy.store_mssql import HEAD, SESSION
 
 _UNIT_TABLE = "tables/schema/unit"
+_STEP = "#pysqlbox_script"
+_IS_RUNNING = f"@@TRANCOUNT > 0 AND OBJECT_ID(N'tempdb..{_STEP}') IS NOT NULL"
+_HEAD = """\
+-- Deploys pysqlbox, whole or not at all: with sqlcmd, or in Management Studio with or without SQLCMD mode.
+-- What is deployed already stays as it is.
+-- Whoever calls the routines needs these settings, which ODBC, OLE DB, .NET and JDBC have by themselves and
+-- DB-Library has not: SET ANSI_NULLS, QUOTED_IDENTIFIER, ANSI_PADDING, ANSI_WARNINGS, ARITHABORT,
+-- CONCAT_NULL_YIELDS_NULL ON; SET NUMERIC_ROUNDABORT OFF. Without them writing fails with error 1934.
+:on error exit
+GO
+"""
 
 
-def write(schema: str, boxes: Sequence[Box], target: int, units: Sequence[Unit]) -> str:
+def write(
+    schema: str,
+    boxes: Sequence[Box],
+    target: int,
+    units: Sequence[Unit],
+    *,
+    allow_unfit_database: bool = False,
+) -> str:
     """The script as text."""
-    batches = _Writer(schema, boxes, target, units).batches()
-    head = (
-        "-- Deploys pysqlbox; run it with sqlcmd. What is deployed already stays as it is.\n:on error exit\n"
-    )
-    return head + "".join(f"{batch.rstrip()}\nGO\n" for batch in batches)
+    writer = _Writer(schema, boxes, target, units, allow_unfit_database=allow_unfit_database)
+    return _HEAD + "".join(f"{batch.rstrip()}\nGO\n" for batch in writer.script())
 
 
 class _Writer:
-    def __init__(self, schema: str, boxes: Sequence[Box], target: int, units: Sequence[Unit]) -> None:
+    def __init__(
+        self,
+        schema: str,
+        boxes: Sequence[Box],
+        target: int,
+        units: Sequence[Unit],
+        *,
+        allow_unfit_database: bool = False,
+    ) -> None:
         self._schema = schema
         self._boxes = boxes
         self._target = target
         self._units = units
         self._positions = {unit.id: position for position, unit in enumerate(units)}
         self._unit = self._name("_unit")
+        self._is_any_database_fit = allow_unfit_database
 
-    def batches(self) -> Iterator[str]:
-        """Every batch in its order."""
-        yield SESSION.strip()
+    def script(self) -> Iterator[str]:
+        """Every batch in its order, each guarded."""
+        yield f"{SESSION.strip()}\nSET IMPLICIT_TRANSACTIONS OFF;"
         yield self._begin()
+        number = 1
+        for batch in self._batches():
+            yield _guarded(batch, number)
+            number += 1
+        end = f"DROP TABLE {_STEP};\nCOMMIT TRANSACTION;"
+        failed = "RAISERROR(N'nothing was deployed, the first error says why', 16, 1);"
+        yield f"{_guarded(end, number, is_last=True)}\nELSE\n{failed}"
+
+    def _batches(self) -> Iterator[str]:
+        """What is done within the transaction."""
         tables = [unit for unit in self._units if unit.kind == "versioned"]
         first = next(unit for unit in tables if unit.id == _UNIT_TABLE)
         yield self._when(
@@ -57,19 +98,41 @@ class _Writer:
             if unit.kind == "repeatable":
                 yield self._routine(unit)
         yield self._drop_stale()
-        yield "COMMIT TRANSACTION;"
 
     def _begin(self) -> str:
         name = quote_identifier("mssql", self._schema)
         create = _literal(f"CREATE SCHEMA {name}")
-        return (
+        body = (
             "BEGIN TRANSACTION;\n"
+            f"CREATE TABLE {_STEP} (step int NOT NULL);\n"
+            f"INSERT INTO {_STEP} (step) VALUES (1);\n"
             "DECLARE @result int;\n"
             f"EXEC @result = sys.sp_getapplock @Resource = {_literal(lock_name(self._schema))},"
             " @LockMode = N'Exclusive', @LockOwner = N'Transaction',"
             f" @LockTimeout = {LOCK_TIMEOUT_SECONDS * 1000};\n"
             "IF @result < 0 THROW 51000, N'another deployment of this schema is still running', 1;\n"
+            f"{self._require_fitness()}"
             f"IF SCHEMA_ID({_literal(self._schema)}) IS NULL EXEC ({create});"
+        )
+        # RAISERROR, for it leaves the open transaction to whoever began it.
+        open_already = "RAISERROR(N'a transaction is open: commit it or roll it back first', 16, 1);"
+        return f"IF @@TRANCOUNT > 0\n{open_already}\nELSE\n{_undone_on_error(body)}"
+
+    def _require_fitness(self) -> str:
+        """The same question as migrate's; render --allow-unfit-database leaves it out."""
+        if self._is_any_database_fit:
+            return ""
+        alter = "run ALTER DATABASE CURRENT SET"
+        versioned = (
+            f"READ_COMMITTED_SNAPSHOT is off: {alter} READ_COMMITTED_SNAPSHOT ON WITH ROLLBACK IMMEDIATE"
+        )
+        level = f"the compatibility level is too low: {alter} COMPATIBILITY_LEVEL = {COMPATIBILITY_LEVEL}"
+        database = "FROM sys.databases WHERE database_id = DB_ID() AND SERVERPROPERTY('Babelfish') IS NULL"
+        return (
+            f"IF EXISTS (SELECT 1 {database} AND is_read_committed_snapshot_on = 0)\n"
+            f"    THROW 51000, N'{versioned}', 1;\n"
+            f"IF EXISTS (SELECT 1 {database} AND compatibility_level < {COMPATIBILITY_LEVEL})\n"
+            f"    THROW 51000, N'{level}', 1;\n"
         )
 
     def _refuse(self) -> str:
@@ -150,6 +213,24 @@ class _Writer:
     def _when(question: str, statements: Sequence[str]) -> str:
         body = "\n".join(statements)
         return f"IF {question}\nBEGIN\n{body}\nEND;"
+
+
+def _guarded(batch: str, number: int, *, is_last: bool = False) -> str:
+    """A batch that runs if everything before it has been done and is still there."""
+    check = (
+        f"IF NOT EXISTS (SELECT 1 FROM {_STEP} WHERE step = {number})\n"
+        "    THROW 51000, N'a batch before this one was not run', 1;\n"
+    )
+    done = "" if is_last else f"\nUPDATE {_STEP} SET step = {number + 1};"
+    return f"IF {_IS_RUNNING}\n{_undone_on_error(f'{check}{batch.rstrip()}{done}')}"
+
+
+def _undone_on_error(body: str) -> str:
+    """A TRY block, after whose error nothing of the deployment is left."""
+    return (
+        f"BEGIN TRY\n{body}\nEND TRY\n"
+        "BEGIN CATCH\nIF @@TRANCOUNT > 0 ROLLBACK TRANSACTION;\nTHROW;\nEND CATCH;"
+    )
 
 
 def _execute(unit: Unit, target: str = "") -> Iterator[str]:

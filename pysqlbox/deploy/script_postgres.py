@@ -9,7 +9,8 @@ from pysqlbox.deploy.deployment import has_object
 from pysqlbox.deploy.names import Box, quote_identifier, quote_literal
 from pysqlbox.deploy.render import Unit
 from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, lock_key
-from pysqlbox.deploy.store_postgres import NAMED, OBJECTS, RESOLVE
+from pysqlbox.deploy.store_postgres import NAMED, OBJECTS, RESOLVE, fill
+from pysqlbox.deploy.waiting import LOCK_SECONDS
 
 _UNIT_TABLE = "tables/schema/unit"
 
@@ -141,6 +142,8 @@ class _Writer:
                 "DO $pysqlbox$ BEGIN",
                 f"    PERFORM pg_advisory_xact_lock({lock_key(self._schema)});",
                 "END; $pysqlbox$;",
+                "-- Whoever waits for a table makes everybody wait behind it: rather end, and be run again.",
+                f"SET LOCAL lock_timeout = '{LOCK_SECONDS * 1000:.0f}ms';",
                 self._when(
                     f"NOT EXISTS (SELECT 1 FROM pg_namespace WHERE nspname = {name})",
                     f"CREATE SCHEMA {quote_identifier('postgres', self._schema)};\n",
@@ -186,7 +189,7 @@ class _Writer:
             f" WHERE {replaceable} AND NOT EXISTS (SELECT 1 FROM shipped AS s WHERE s.id = u.id))"
         )
         targets = [each.target for unit in routines for each in declarations(unit)]
-        strangers = _STRANGERS.replace("{targets}", _texts(targets))
+        strangers = fill(_STRANGERS, targets=_texts(targets))
         body = [self._fill(_CLEAR), strangers, f"DELETE FROM {self._unit} AS u WHERE {replaceable};\n"]
         body += [unit.text + self._insert(unit) for unit in routines if unit.folder != "roles"]
         body.append(self._fill(_RESTORE))
@@ -200,7 +203,7 @@ class _Writer:
     def _insert(self, unit: Unit) -> str:
         name = _literal(unit.object_name) if has_object(unit) else "NULL"
         made = [each.target for each in declarations(unit)]
-        resolved = RESOLVE.replace("{targets}", _texts(made))
+        resolved = fill(RESOLVE, targets=_texts(made))
         objects = f"(SELECT array_agg(o.object) FROM ({resolved}) AS o)" if made else "DEFAULT"
         return (
             f"\n;INSERT INTO {self._unit} (id, position, object_name, text_hash, objects)"
@@ -213,7 +216,7 @@ class _Writer:
         return f"NOT EXISTS (SELECT 1 FROM {self._unit} WHERE id = {_literal(unit.id)})"
 
     def _fill(self, template: str) -> str:
-        return template.replace("{oid}", self._oid).replace("{unit}", self._unit)
+        return fill(template, oid=self._oid, unit=self._unit)
 
     def _name(self, name: str) -> str:
         return f"{quote_identifier('postgres', self._schema)}.{quote_identifier('postgres', name)}"

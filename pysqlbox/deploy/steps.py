@@ -1,7 +1,8 @@
 """What the migrations under ``migrations/`` do, whether pysqlbox runs them or the stock yoyo command.
 
 Stock yoyo has no option for the schema: ``PYSQLBOX_SCHEMA`` names it (default ``infra``), and
-``PYSQLBOX_BOXES`` lists boxes as ``name:kind`` with commas between.
+``PYSQLBOX_BOXES`` lists boxes as ``name:kind`` with commas between. ``PYSQLBOX_ALLOW_UNFIT_DATABASE=1``
+deploys to a database whose settings lack something, as ``--allow-unfit-database`` does.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any
 
 import psycopg
 
+from pysqlbox.deploy import fitness
 from pysqlbox.deploy.deployment import Deployment
 from pysqlbox.deploy.names import check_schema_name, parse_box
 from pysqlbox.deploy.store import Store
 from pysqlbox.deploy.store_mssql import MssqlStore
 from pysqlbox.deploy.store_postgres import PostgresStore
+from pysqlbox.deploy.waiting import LOCK_SECONDS
 from pysqlbox.errors import InvalidState
 
 #: The deployment that pysqlbox runs now; unset under the stock yoyo command.
@@ -58,6 +61,8 @@ def _deployment(connection: Any) -> Deployment:
         return running
     store = open_store(connection, os.environ.get("PYSQLBOX_SCHEMA") or "infra")
     store.begin()
+    fitness.require(store, allow=os.environ.get(fitness.ALLOW_VARIABLE) == "1")
     store.lock()
+    store.limit_waits(LOCK_SECONDS)
     named = os.environ.get("PYSQLBOX_BOXES", "")
     return Deployment(store, boxes=[parse_box(text.strip()) for text in named.split(",") if text.strip()])

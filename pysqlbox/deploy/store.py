@@ -49,6 +49,12 @@ class Store(Protocol):
     def lock(self) -> None:
         """Wait until no other deployment of this schema is under way; ends with the transaction."""
 
+    def session(self) -> int:
+        """What the server calls this session."""
+
+    def limit_waits(self, seconds: float) -> None:
+        """Wait for any other lock no longer than this."""
+
     def schema_exists(self) -> bool:
         """Whether the schema is there."""
 

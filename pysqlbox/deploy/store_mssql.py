@@ -45,7 +45,8 @@ class MssqlStore:
         self._found: dict[str, str] | None = None
 
     def begin(self) -> None:
-        """Set what the created objects remember of their session."""
+        """Set what the created objects remember of their session; and a deployment may take its time."""
+        self.connection.timeout = 0
         mssql.run_batch(self.connection, SESSION)
 
     def lock(self) -> None:
@@ -59,6 +60,14 @@ class MssqlStore:
             raise DatabaseUnavailable(
                 f"another deployment of this schema is still running after {LOCK_TIMEOUT_SECONDS} seconds"
             )
+
+    def session(self) -> int:
+        """What the server calls this session."""
+        return int(self._execute("SELECT @@SPID")[0][0])
+
+    def limit_waits(self, seconds: float) -> None:
+        """Wait for any other lock no longer than this; it ends with the connection."""
+        mssql.run_batch(self.connection, f"SET LOCK_TIMEOUT {seconds * 1000:.0f};")
 
     def schema_exists(self) -> bool:
         """Whether the schema is there."""

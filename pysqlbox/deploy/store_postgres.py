@@ -32,20 +32,19 @@ NAMED = """
     WHERE c.relnamespace = {oid} AND c.relkind = 'v'
 """
 
-#: The units' routines and views that the catalog holds, each name with a hash over its definitions.
+#: The units' routines and views that the catalog holds, each name with a hash over its definitions. Hashed
+#: one by one before they are joined: what is sorted stays small.
 OBJECTS = """
-    SELECT u.object_name AS name,
-        sha256(convert_to(
-            string_agg(o.definition, chr(10) ORDER BY o.definition COLLATE "C"), 'UTF8')) AS hash
+    SELECT u.object_name AS name, sha256(string_agg(o.hash, '' ORDER BY o.object)) AS hash
     FROM {unit} AS u
     CROSS JOIN LATERAL unnest(u.objects) AS e (object)
     INNER JOIN (
         SELECT (p.proname || '(' || oidvectortypes(p.proargtypes) || ')') COLLATE "C" AS object,
-            pg_get_functiondef(p.oid) AS definition
+            sha256(convert_to(pg_get_functiondef(p.oid), 'UTF8')) AS hash
         FROM pg_proc AS p
         WHERE p.pronamespace = {oid} AND p.prokind IN ('f', 'p')
         UNION ALL
-        SELECT c.relname::text COLLATE "C", pg_get_viewdef(c.oid)
+        SELECT c.relname::text COLLATE "C", sha256(convert_to(pg_get_viewdef(c.oid), 'UTF8'))
         FROM pg_class AS c
         WHERE c.relnamespace = {oid} AND c.relkind = 'v'
     ) AS o ON o.object = e.object
@@ -117,6 +116,7 @@ class PostgresStore:
             "statement_timeout = 0",
             "standard_conforming_strings = on",
             "check_function_bodies = on",
+            "jit = off",
         ):
             self._execute(f"SET LOCAL {setting}")
 
@@ -129,6 +129,14 @@ class PostgresStore:
             raise DatabaseUnavailable(
                 f"another deployment of this schema is still running after {LOCK_TIMEOUT_SECONDS} seconds"
             ) from error
+
+    def session(self) -> int:
+        """The server's process, which a pooler hides from the driver."""
+        return int(self._execute("SELECT pg_backend_pid()")[0][0])
+
+    def limit_waits(self, seconds: float) -> None:
+        """Wait for any other lock no longer than this; it ends with the transaction."""
+        self._execute(f"SET LOCAL lock_timeout = '{seconds * 1000:.0f}ms'")
 
     def schema_exists(self) -> bool:
         """Whether the schema is there."""
@@ -179,25 +187,32 @@ class PostgresStore:
         return sorted(found - set(known))
 
     def run(self, units: Sequence[Unit]) -> None:
-        """Execute units as they stand, many in a round trip."""
+        """Execute units as they stand, many in a round trip.
+
+        Bodies are checked once for all boxes whose texts differ in the box's name only.
+        """
+        checked: set[bytes] = set()
+        checking = True
         portion: list[str] = []
         size = 0
         for unit in units:
-            text = unit.text
-            portion.append(text)
-            size += len(text)
+            if (unit.digest not in checked) != checking:
+                checking = not checking
+                portion.append(f"SET LOCAL check_function_bodies = {'on' if checking else 'off'}")
+            checked.add(unit.digest)
+            portion.append(unit.text)
+            size += len(unit.pattern)
             if size > _PORTION:
-                postgres.run_script(self.connection, "\n;\n".join(portion))
+                self._run("\n;\n".join(portion))
                 portion, size = [], 0
-        if portion:
-            postgres.run_script(self.connection, "\n;\n".join(portion))
+        self._run("\n;\n".join([*portion, "SET LOCAL check_function_bodies = on"]))
 
     def create(self, units: Sequence[Unit], stale: Sequence[str]) -> dict[str, tuple[str, ...]]:
         """Replace in place, which keeps running calls and grants; drop the stale, and older signatures."""
         self._execute("SAVEPOINT before_create")
         try:
             self.run(units)
-            made = self._resolve(units)
+            made = self._created(units)
             self._check_made(units, made)
             created = {name for names in made.values() for name in names}
             self.clear([name for name in stale if name not in created])
@@ -206,7 +221,7 @@ class PostgresStore:
             raise NotReplaceable(error.diag.message_primary) from error
         self._execute("RELEASE SAVEPOINT before_create")
         self._restore_grants(created - set(stale))
-        return {identity: tuple(names) for identity, names in made.items()}
+        return made
 
     def finish(self, records: Sequence[Record], roles: Sequence[Unit]) -> None:
         """Save the records, which the roles go by, then grant, then note what the catalog now holds."""
@@ -286,12 +301,25 @@ class PostgresStore:
     def _resolve(self, units: Sequence[Unit]) -> dict[str, list[str]]:
         """What the catalog has under the names that units create, by unit."""
         made = [(unit.id, each.target) for unit in units for each in declarations(unit)]
-        found = dict(self._execute(RESOLVE.format(targets="%s"), [[target for _, target in made]]))
+        found = dict(self._execute(fill(RESOLVE, targets="%s"), [[target for _, target in made]]))
         resolved: dict[str, list[str]] = {unit.id: [] for unit in units}
         for identity, target in made:
             if found[target] is not None:
                 resolved[identity].append(found[target])
         return resolved
+
+    def _created(self, units: Sequence[Unit]) -> dict[str, tuple[str, ...]]:
+        """What units have just created: whatever has a name alone, or what their text says."""
+        names: dict[str, list[str]] = {}
+        for name, item in self._execute(self._in_schema(f"SELECT o.name, o.object FROM ({NAMED}) AS o")):
+            names.setdefault(name, []).append(item)
+        alone = {
+            unit.id: tuple(names[unit.object_name])
+            for unit in units
+            if len(declarations(unit)) == 1 == len(names.get(unit.object_name, ()))
+        }
+        others = self._resolve([unit for unit in units if unit.id not in alone])
+        return alone | {identity: tuple(found) for identity, found in others.items()}
 
     @staticmethod
     def _check_made(units: Sequence[Unit], made: Mapping[str, Sequence[str]]) -> None:
@@ -318,7 +346,7 @@ class PostgresStore:
         """A query with the schema's oid and the table of units; a % in a name is no parameter."""
         literal = quote_literal("postgres", self.schema).replace("%", "%%")
         oid = f"(SELECT oid FROM pg_namespace WHERE nspname = {literal})"
-        return query.replace("{oid}", oid).replace("{unit}", self._table("_unit"))
+        return fill(query, oid=oid, unit=self._table("_unit"))
 
     def _on(self, table: str, query: str) -> str:
         return query.replace("{}", self._table(table))
@@ -336,6 +364,11 @@ class PostgresStore:
         with self.connection.cursor(row_factory=tuple_row) as cursor:
             cursor.execute(query.encode(), values)
             return cursor.fetchall() if cursor.description else []
+
+
+def fill(query: str, **values: str) -> str:
+    """Put values in for their names in braces; what looks like one in a value stays as it is."""
+    return re.sub(r"\{(\w+)\}", lambda found: values[found[1]], query)
 
 
 def _array(items: Iterable[str]) -> str:

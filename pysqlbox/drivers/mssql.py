@@ -1,4 +1,10 @@
-"""SQL Server and Babelfish through pyodbc, which is imported only here and only when used."""
+"""SQL Server and Babelfish through pyodbc, which is imported only here and only when used.
+
+A server keeps one plan for each text and each set of parameter types. pyodbc binds a text by its length and
+a number by its size, and would so leave thousands of plans for one routine; therefore every argument is bound
+by a type of its own, and a call's text depends on nothing but which arguments are given and which are null.
+(`{CALL …}` would do the same, but Babelfish refuses it from Microsoft's driver.)
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from datetime import datetime
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pysqlbox.deploy.names import quote_identifier
 from pysqlbox.drivers.url import Target, odbc_string, read_odbc
@@ -30,13 +36,26 @@ from pysqlbox.errors import (
 _OURS = {51001: InvalidArgument, 51002: NotFound, 51003: InvalidState}
 _MISSING = {208, 2812}
 _DENIED = {229, 230, 262, 297, 300, 2760, 15247, 4060, 18456, 18452, 916}
-_TRANSIENT = {1205, 50001, 1222, 3960, 10928, 10929, 40197, 40501, 40613, 49918}
-_CONFLICTS = {1205, 50001, 1222, 3960}
+#: 601: a scan met rows that moved; like a deadlock's, its victim may simply try again.
+_CONFLICTS = {601, 1205, 50001, 1222, 3960}
+_TRANSIENT = _CONFLICTS | {10928, 10929, 40197, 40501, 40613, 49918}
 _BROKEN = {20002, 20003, 20004, 20006, 20017, 20047, 40197, 40613}  # 20xxx: FreeTDS's own; 40xxx: Azure's
 _TRUSTED_SECONDS = 5.0
 _MALFORMED = {220, 245, 2628, 8114, 8115, 8152, 8169, 13609, 9803}
 _NATIVE = re.compile(r"\((-?\d+)\)")
 _SHORT_TEXT = 2000  # in UTF-16 at most 4000 units, which every driver binds whole
+_SHORT_BYTES = 8000
+#: Seconds; what .NET's clients have, too. Whoever wants another says so in the URL.
+_QUERY_TIMEOUT = 30
+_TIMED_OUT = "HYT00"
+#: What filtered indexes need of a session that writes; a database's or a driver's defaults may differ.
+_SETTINGS = (
+    "SET ANSI_NULLS, QUOTED_IDENTIFIER, ANSI_PADDING, ANSI_WARNINGS, ARITHABORT, CONCAT_NULL_YIELDS_NULL ON;"
+    " SET NUMERIC_ROUNDABORT OFF;"
+)
+#: How an argument is written and bound.
+_Form = Literal["null", "bigint", "bit", "text", "short", "time", "bytes"]
+_QUERY_TEXT = (-9, 4000, 0)  # SQL_WVARCHAR; what this module asks by itself is never longer
 _PREFERRED = ("ODBC Driver 18 for SQL Server", "ODBC Driver 17 for SQL Server", "FreeTDS")
 
 
@@ -57,14 +76,15 @@ def connect(
     connect_timeout: int = 10,
     reused: bool = False,  # noqa: ARG001  # the other driver needs it
 ) -> Any:
-    """Open a connection that answers uniqueidentifier as uuid.UUID."""
+    """Open a connection that answers uniqueidentifier as uuid.UUID, and cuts off calls that take too long."""
     pyodbc = _pyodbc()
     try:
-        connection = pyodbc.connect(
-            _connection_string(target), autocommit=autocommit, timeout=connect_timeout
-        )
+        connection = pyodbc.connect(_connection_string(target), autocommit=True, timeout=connect_timeout)
+        run_batch(connection, _SETTINGS)
+        connection.autocommit = autocommit
     except pyodbc.Error as error:
         raise map_error(error, target) from error
+    connection.timeout = _QUERY_TIMEOUT if target.query_timeout is None else target.query_timeout
     connection.add_output_converter(pyodbc.SQL_GUID, _read_guid)
     if _is_freetds(connection):
         connection.maxwrite = 2**30  # FreeTDS hangs on SQLPutData, which pyodbc uses above this length
@@ -94,29 +114,19 @@ def _run(
     connection: Any, schema: str, routine: str, arguments: Mapping[str, object]
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     pyodbc = _pyodbc()
-    named: list[str] = []
-    values: list[object] = []
-    for name, value in arguments.items():
-        if not name.isidentifier():
-            raise InvalidArgument(f"{name!r}: is no name of an argument")
-        if value is None:  # untyped: an ODBC null would go as varchar, which varbinary does not take
-            named.append(f"@{name} = NULL")
-        elif isinstance(value, bytes | bytearray | memoryview):  # FreeTDS hangs on a bound varbinary(max)
-            named.append(f"@{name} = 0x{bytes(value).hex()}")
-        elif isinstance(value, datetime):  # a bound time loses its fraction where EXEC cannot be described
-            named.append(f"@{name} = '{to_utc(name, value).isoformat(timespec='microseconds')}'")
-        else:
-            named.append(f"@{name} = ?")
-            values.append(_adapt(name, value))
-    text = f"EXEC {quote_identifier('mssql', schema)}.{quote_identifier('mssql', routine)} {', '.join(named)}"
+    bound = {name: _bind(name, value) for name, value in arguments.items()}
+    text = _statement(schema, routine, tuple((name, form) for name, (form, _) in bound.items()))
+    # Times stand first in the text.
+    parameters = [pair for pair in bound.values() if pair[0] == "time"]
+    parameters += [pair for pair in bound.values() if pair[0] not in ("time", "null")]
+    values = [value for _, value in parameters]
     converter = connection.get_output_converter(pyodbc.SQL_GUID)
     connection.add_output_converter(pyodbc.SQL_GUID, _read_guid)
     try:
         with _cursor(connection) as cursor:
-            if _is_freetds(connection) and any(isinstance(v, str) and len(v) > _SHORT_TEXT for v in values):
-                # As ntext: FreeTDS silently cuts what it binds as nvarchar at 4000 characters.
-                long_text = (pyodbc.SQL_WLONGVARCHAR, 0, 0)
-                cursor.setinputsizes([long_text if isinstance(value, str) else None for value in values])
+            if values:
+                is_freetds = _is_freetds(connection)
+                cursor.setinputsizes([_size(form, value, is_freetds) for form, value in parameters])
             cursor.execute(text, values)
             return _read_rows(cursor)
     except pyodbc.Error as error:
@@ -126,6 +136,43 @@ def _run(
             connection.remove_output_converter(pyodbc.SQL_GUID)
         else:
             connection.add_output_converter(pyodbc.SQL_GUID, converter)
+
+
+@cache
+def _statement(schema: str, routine: str, forms: tuple[tuple[str, _Form], ...]) -> str:
+    """The text of a call, the same for all values of the same forms."""
+    declared: list[str] = []
+    named: list[str] = []
+    for name, form in forms:
+        if not name.isidentifier():
+            raise InvalidArgument(f"{name!r}: is no name of an argument")
+        if form == "null":  # untyped: an ODBC null would go as varchar, which varbinary does not take
+            named.append(f"@{name} = NULL")
+        elif form == "time":  # Babelfish takes no text for a procedure's time, but for a variable
+            declared.append(f"DECLARE @time_{name} datetimeoffset(6) = ?; ")
+            named.append(f"@{name} = @time_{name}")
+        else:
+            named.append(f"@{name} = ?")
+    target = f"{quote_identifier('mssql', schema)}.{quote_identifier('mssql', routine)}"
+    return f"{''.join(declared)}EXEC {target} {', '.join(named)}".rstrip()
+
+
+def _size(form: _Form, value: object, is_freetds: bool) -> tuple[int, int, int]:
+    """What an argument is bound as: nothing in it depends on the value, except where FreeTDS forces it."""
+    pyodbc = _pyodbc()
+    if form == "bigint":
+        return pyodbc.SQL_BIGINT, 0, 0
+    if form == "bit":
+        return pyodbc.SQL_BIT, 0, 0
+    if form in ("short", "time"):
+        return pyodbc.SQL_WVARCHAR, 64, 0
+    if not is_freetds:  # 0 is max
+        return pyodbc.SQL_VARBINARY if form == "bytes" else pyodbc.SQL_WVARCHAR, 0, 0
+    # FreeTDS has no max: it silently cuts at these lengths, or sends the old types image and ntext.
+    length = len(value) if isinstance(value, str | bytes) else 0
+    if form == "bytes":
+        return (pyodbc.SQL_VARBINARY, 8000, 0) if length <= _SHORT_BYTES else (pyodbc.SQL_LONGVARBINARY, 0, 0)
+    return (pyodbc.SQL_WVARCHAR, 4000, 0) if length <= _SHORT_TEXT else (pyodbc.SQL_WLONGVARCHAR, 0, 0)
 
 
 async def fetch_async(*_: object) -> list[tuple[Any, ...]]:
@@ -157,6 +204,8 @@ def is_lost(connection: Any, error: BaseException | None) -> bool:
     if not isinstance(error, _pyodbc().Error):
         return False
     state = str(error.args[0]) if error.args else ""
+    if state == _TIMED_OUT:  # nobody knows how far the call came: closing undoes what is not committed
+        return True
     return state.startswith("08") or bool(_numbers(error) & _BROKEN) or _is_cut_freetds(error)
 
 
@@ -207,6 +256,8 @@ def _numbers(error: BaseException | None) -> set[int]:
 def query(connection: Any, text: str, *values: object) -> list[Any]:
     """Run one query and answer the rows of its first result set, none if it has no result set."""
     with _cursor(connection) as cursor:
+        if values:
+            cursor.setinputsizes([_QUERY_TEXT if isinstance(value, str) else None for value in values])
         cursor.execute(text, *values)
         while cursor.description is None:
             if not cursor.nextset():
@@ -257,7 +308,7 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
         return SchemaMismatch(f"{message}; run pysqlbox migrate")
     if _is_cut_freetds(error):
         return DatabaseUnavailable(f"{where}the connection was lost")
-    if numbers & _TRANSIENT or state.startswith("08") or state in ("HYT00", "HYT01", "40001"):
+    if numbers & _TRANSIENT or state.startswith("08") or state in (_TIMED_OUT, "HYT01", "40001"):
         return DatabaseUnavailable(f"{where}{message}")
     if target is None and (numbers & _MALFORMED or state.startswith("22")):
         return InvalidArgument("an argument is malformed or out of range")
@@ -286,19 +337,24 @@ def _connection_string(target: Target) -> str:
     return odbc_string(entries)
 
 
-@cache
-def _default_driver() -> str:
-    """Microsoft's driver as installed, else FreeTDS, else the library of the mssql-python-odbc wheel."""
-    installed = _pyodbc().drivers()
-    for name in _PREFERRED:
-        if name in installed:
-            return name
+def installed_drivers() -> list[str]:
+    """The ODBC drivers that this machine has: Microsoft's, FreeTDS, the library of mssql-python-odbc."""
+    known = _pyodbc().drivers()
+    found = [name for name in _PREFERRED if name in known]
     spec = importlib.util.find_spec("mssql_python_odbc")
     if spec is not None and spec.origin is not None:
-        found = sorted(Path(spec.origin).parent.glob("libs/linux/debian_ubuntu/*/lib/libmsodbcsql-*.so*"))
-        if found:
-            return str(found[-1])
-    raise DriverMissing("no ODBC driver for SQL Server is installed: msodbcsql18 or tdsodbc")
+        libraries = Path(spec.origin).parent.glob("libs/linux/debian_ubuntu/*/lib/libmsodbcsql-*.so*")
+        found += sorted(map(str, libraries), reverse=True)[:1]
+    return found
+
+
+@cache
+def _default_driver() -> str:
+    """The first of the installed drivers."""
+    found = installed_drivers()
+    if not found:
+        raise DriverMissing("no ODBC driver for SQL Server is installed: msodbcsql18 or tdsodbc")
+    return found[0]
 
 
 def _read_rows(cursor: Any) -> tuple[list[str], list[tuple[Any, ...]]]:
@@ -323,22 +379,33 @@ def _text(raw: bytes | str) -> str:
     return raw if isinstance(raw, str) else raw.decode("ascii")
 
 
-def _adapt(name: str, value: object) -> object:
-    """Sets as JSON text, uuids as text: what every driver passes unharmed."""
+def _bind(name: str, value: object) -> tuple[_Form, object]:
+    """How an argument goes: sets as JSON; times, uuids and fractions as text that every server reads."""
+    if value is None:
+        return "null", None
+    if isinstance(value, str):
+        return "text", str.__str__(value)
     if isinstance(value, bool):
-        return value
+        return "bit", value
     if isinstance(value, int):
         if not -(2**63) <= value < 2**63:
             raise InvalidArgument(f"{name}: must fit bigint")
-        return int(value)
-    if isinstance(value, float):
-        return Decimal(str(value))
-    if isinstance(value, Decimal):
-        return value
-    if is_records(name, value) or is_list(value):
-        return to_json(name, value)
+        return "bigint", int(value)
+    if isinstance(value, float | Decimal):
+        return "short", _plain_number(name, Decimal(str(value)))
+    if isinstance(value, datetime):
+        return "time", to_utc(name, value).isoformat(timespec="microseconds")
     if isinstance(value, uuid.UUID):
-        return str(value)
-    if isinstance(value, str):
-        return str.__str__(value)
+        return "short", str(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        return "bytes", bytes(value)
+    if is_records(name, value) or is_list(value):
+        return "text", to_json(name, value)
     raise InvalidArgument(f"{name}: values of type {type(value).__name__} are not supported")
+
+
+def _plain_number(name: str, number: Decimal) -> str:
+    """A number without an exponent, which T-SQL's decimal does not take, and short enough to be bound."""
+    if not number.is_finite() or number.adjusted() > 30:
+        raise InvalidArgument(f"{name}: out of range")
+    return f"{round(number, 20) if int(number.as_tuple().exponent) < -20 else number:f}"

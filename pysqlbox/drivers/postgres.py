@@ -220,7 +220,13 @@ def _query(schema: str, routine: str, names: tuple[str, ...]) -> bytes:
     named = sql.SQL(", ").join(
         sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder()) for name in names
     )
-    return sql.SQL("SELECT * FROM {}({})").format(sql.Identifier(schema, routine), named).as_bytes(None)
+    return sql.SQL("SELECT * FROM {}({})").format(quoted(schema, routine), named).as_bytes(None)
+
+
+def quoted(*names: str) -> sql.Composable:
+    """A name for a query with parameters: a % in it is none."""
+    text = ".".join('"' + name.replace('"', '""') + '"' for name in names)
+    return sql.SQL(text.replace("%", "%%"))
 
 
 def is_connection(value: object) -> bool:

@@ -14,6 +14,9 @@ _MSSQL = {"mssql", "mssql+pyodbc"}
 _ODBC_KEYS = {"driver", "dsn", "server"}
 _DATABASE_KEYS = {"database", "initial catalog"}
 _SECRET_KEYS = {"pwd", "password", "accesstoken"}
+_TIMEOUT_KEYS = {"query_timeout", "querytimeout"}
+_LONGEST_TIMEOUT = 86_400
+_WRAPPED = "odbc_connect"  # as SQLAlchemy has it: mssql:///?odbc_connect=<the ODBC string, quoted>
 _FORMS = "postgresql://user:password@host:port/db, mssql://user:password@host:port/db or an ODBC string"
 
 
@@ -26,6 +29,8 @@ class Target:
     display: str
     driver: str | None = None
     secrets: tuple[str, ...] = field(default=(), repr=False)
+    #: T-SQL only: the seconds until a call is cut off, 0 for never; None leaves it to the driver's default.
+    query_timeout: int | None = None
 
     def __str__(self) -> str:
         return self.display
@@ -59,9 +64,18 @@ def parse_url(url: str) -> Target:
 def with_database(url: str, name: str) -> str:
     """The same URL or ODBC string, naming another database."""
     if not _looks_like_odbc(url):
-        return _geturl(urlsplit(url)._replace(path=f"/{quote(name, safe='')}"))
+        parts = urlsplit(url)
+        wrapped = dict(parse_qsl(parts.query)).get(_WRAPPED)
+        if wrapped is not None and parts.scheme in _MSSQL:
+            return wrap_odbc(with_database(wrapped, name))
+        return _geturl(parts._replace(path=f"/{quote(name, safe='')}"))
     entries = {key: value for key, value in read_odbc(url).items() if key.lower() not in _DATABASE_KEYS}
     return odbc_string(entries | {"DATABASE": name})
+
+
+def wrap_odbc(text: str) -> str:
+    """An ODBC string as a URL, for whoever takes nothing else: the yoyo command, say."""
+    return f"mssql:///?{_WRAPPED}={quote(text, safe='')}"
 
 
 def _parse_postgres(parts: SplitResult) -> Target:
@@ -80,9 +94,15 @@ def _geturl(parts: SplitResult) -> str:
 
 
 def _parse_mssql(parts: SplitResult, port: int | None) -> Target:
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    wrapped = query.pop(_WRAPPED, None)
+    if wrapped is not None:
+        if parts.netloc or parts.path not in ("", "/") or query:
+            raise InvalidArgument(f"url: {_WRAPPED} holds the whole ODBC string, nothing may stand beside it")
+        return _parse_odbc(wrapped)
     if not parts.hostname:
         raise InvalidArgument("url: an mssql URL needs a host")
-    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    query_timeout = _take_timeout(query)
     driver = next((query.pop(key) for key in list(query) if key.lower() == "driver"), None)
     entries: dict[str, str] = {}
     host = unquote(parts.hostname)
@@ -101,17 +121,42 @@ def _parse_mssql(parts: SplitResult, port: int | None) -> Target:
     given = {key.lower() for key in query}
     entries = {key: value for key, value in entries.items() if key.lower() not in given} | query
     display = f"mssql://{_host(parts)}/{database}"
-    return Target("mssql", odbc_string(entries), display, driver=driver, secrets=_secrets(parts.password))
+    return Target(
+        "mssql",
+        odbc_string(entries),
+        display,
+        driver=driver,
+        secrets=_secrets(parts.password),
+        query_timeout=query_timeout,
+    )
 
 
 def _parse_odbc(text: str) -> Target:
     entries = read_odbc(text)
+    query_timeout = _take_timeout(entries)
     by_key = {key.lower(): value for key, value in entries.items()}
     secrets = _secrets(*(value for key, value in by_key.items() if key in _SECRET_KEYS))
     shown = by_key.get("server") or by_key.get("dsn") or by_key.get("servername") or "?"
     display = f"odbc:{shown}/{by_key.get('database', '')}"
     rest = {key: value for key, value in entries.items() if key.lower() != "driver"}
-    return Target("mssql", odbc_string(rest), display, driver=by_key.get("driver"), secrets=secrets)
+    return Target(
+        "mssql",
+        odbc_string(rest),
+        display,
+        driver=by_key.get("driver"),
+        secrets=secrets,
+        query_timeout=query_timeout,
+    )
+
+
+def _take_timeout(entries: dict[str, str]) -> int | None:
+    """The query timeout among the entries, which no ODBC driver knows, taken out of them."""
+    found = [entries.pop(key) for key in list(entries) if key.lower() in _TIMEOUT_KEYS]
+    if not found:
+        return None
+    if not re.fullmatch(r"[0-9]{1,5}", found[-1]) or int(found[-1]) > _LONGEST_TIMEOUT:
+        raise InvalidArgument(f"url: query_timeout must be whole seconds, 0 (never) to {_LONGEST_TIMEOUT}")
+    return int(found[-1])
 
 
 def _looks_like_odbc(text: str) -> bool:

@@ -78,7 +78,7 @@ class PostgresSession:
     def setting(self, queue: Queue, name: str) -> str | None:
         """A setting of a box; None where this user may not read it."""
         query = sql.SQL("SELECT value FROM {} WHERE name = %s").format(
-            sql.Identifier(self._box.schema, f"{queue.name}_settings")
+            postgres.quoted(self._box.schema, f"{queue.name}_settings")
         )
         try:
             row = self._connected().execute(query, (name,)).fetchone()
@@ -99,7 +99,7 @@ class PostgresSession:
     def _compose(self, name: str) -> tuple[sql.Composed, sql.Composed]:
         def query(routine: str, casts: str) -> sql.Composed:
             return sql.SQL("SELECT * FROM {}(" + casts + ")").format(
-                sql.Identifier(self._box.schema, f"{name}_{routine}")
+                postgres.quoted(self._box.schema, f"{name}_{routine}")
             )
 
         found = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
+from pysqlbox.deploy.names import Dialect
 from tests.contract.support import KINDS, Row, ids
 from tests.support.database import Database
 
@@ -69,7 +70,6 @@ _POSTGRES_RULES = {
     "the tally counts what is done": """
         SELECT sum(c.done) AS off_by FROM (
             SELECT topic, done FROM {b}_tally
-            UNION ALL SELECT topic, done FROM {b}_tally_total
             UNION ALL
             SELECT m.topic, -1 FROM {done} INNER JOIN {b}_message AS m ON m.id = n.id
             WHERE m.topic IS NOT NULL
@@ -77,11 +77,21 @@ _POSTGRES_RULES = {
         """,
     "the low marks are behind everything they guard": """
         SELECT 'ready' AS what FROM {b}_ready
-        WHERE lane = 0 AND ticket < (SELECT last_value FROM {i}_low_ticket)
+        WHERE ticket < (SELECT last_value FROM {i}_low_ticket) AND lane = 0
+            OR ticket < (SELECT last_value FROM {i}_low_above) AND lane < 0
+            OR ticket < (SELECT last_value FROM {i}_low_below) AND lane > 0
         UNION ALL SELECT 'scheduled' FROM {b}_scheduled
         WHERE due_at < to_timestamp((SELECT last_value FROM {i}_low_due) / 1000000.0)
+        UNION ALL SELECT 'group_member' FROM {b}_group_member
+        WHERE id < (SELECT last_value FROM {i}_low_grouped)
         UNION ALL SELECT 'lease' FROM {b}_lease
-        WHERE locked_until < to_timestamp((SELECT last_value FROM {i}_low_lease) / 1000000.0)
+        WHERE group_id IS NOT NULL AND id < (SELECT last_value FROM {i}_low_grouped)
+        UNION ALL SELECT 'tally' FROM {b}_tally
+        WHERE no < (SELECT last_value FROM {i}_low_tally)
+        UNION ALL SELECT 'done' FROM {b}_done
+        WHERE processed_at < to_timestamp((SELECT last_value FROM {i}_low_done) / 1000000.0)
+        UNION ALL SELECT 'lane' FROM {b}_ready AS r
+        WHERE lane <> 0 AND NOT EXISTS (SELECT FROM {b}_lane AS n WHERE n.lane = r.lane)
         """,
 }
 _JOIN_RULES = {
@@ -114,34 +124,38 @@ _AFTER_DRAIN = {
         SELECT {g} AS name FROM {b}_ready UNION ALL SELECT {g} FROM {b}_scheduled
         """,
 }
-_POSTGRES_AFTER_DRAIN = {"no group is left": "SELECT g.group_id FROM {b}_group AS g"}
 
 
-def broken_rules(db: Database, box: str, *, drained: bool = False) -> dict[str, list[Row]]:
-    """The rules that the box's tables break, each with some of the rows that break it."""
-    rules = dict(_RULES)
-    postgres = db.dialect == "postgres"
+def rules(dialect: Dialect, box: str, *, drained: bool = False) -> dict[str, str]:
+    """Every rule of a box with the query for what breaks it; `{schema}` is left to the caller."""
+    found = dict(_RULES)
+    postgres = dialect == "postgres"
     if postgres:
-        rules |= _POSTGRES_RULES
+        found |= _POSTGRES_RULES
     if drained:
-        rules |= _AFTER_DRAIN | (_POSTGRES_AFTER_DRAIN if postgres else {})
+        found |= _AFTER_DRAIN
     if box == "outbox":
-        rules |= _JOIN_RULES
+        found |= _JOIN_RULES
     names = {
         "{places}": _PLACES + (_SEEN if KINDS[box] == "inbox" else ""),
-        "{ready}": _READY[db.dialect],
-        "{done}": _DONE[db.dialect],
+        "{ready}": _READY[dialect],
+        "{done}": _DONE[dialect],
         "{b}": f"{{schema}}.{box}",
         "{i}": f"{{schema}}._{box}",
         # A message may get another topic while it is acknowledged under the one that it was claimed with.
         "{t}": "c.topic" if KINDS[box] == "outbox" else "()",
         "{g}": "group_id" if postgres else "group_key",
     }
-    found: dict[str, list[Row]] = {}
-    for rule, text in rules.items():
-        query = text
+    for rule in found:
         for name, value in names.items():
-            query = query.replace(name, value)
+            found[rule] = found[rule].replace(name, value)
+    return found
+
+
+def broken_rules(db: Database, box: str, *, drained: bool = False) -> dict[str, list[Row]]:
+    """The rules that the box's tables break, each with some of the rows that break it."""
+    found: dict[str, list[Row]] = {}
+    for rule, query in rules(db.dialect, box, drained=drained).items():
         if rows := db.sql(query):
             found[rule] = rows[:5]
     return found

@@ -6,10 +6,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from pysqlbox.cli import main
+from pysqlbox.deploy import fitness
 from pysqlbox.drivers import parse_url
+from tests.deploy.release import Release
 from tests.support.database import execute_once
 
 
@@ -86,6 +89,24 @@ def test_missing_driver(run: Run) -> None:
     assert ran.err.count("\n") == 1
 
 
+def test_an_unfit_database(run: Run, empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused with what is to be run; allowed by an option, with a warning that stays."""
+    sentence = "READ_COMMITTED_SNAPSHOT is off in this database; run: ALTER DATABASE [d] SET …"
+    monkeypatch.setattr(fitness, "shortcomings", lambda _: [sentence])
+    refused = run("migrate", "--url", empty_url)
+    assert refused.code == 2
+    assert f"{sentence} (or allow it: --allow-unfit-database)" in refused.err
+    assert refused.err.count("\n") == 1
+    assert f"warning: {sentence}\n" in run("migrate", "--url", empty_url, "--dry-run").err
+    assert "not deployed" in run("status", "--url", empty_url).out
+    allowed = run("migrate", "--url", empty_url, "--allow-unfit-database")
+    assert allowed.code == 0
+    assert f"warning: {sentence}\n" in allowed.err
+    assert f"warning: {sentence}\n" in run("status", "--url", empty_url).err
+    monkeypatch.undo()
+    assert run("status", "--url", empty_url).err == ""  # Babelfish is exempt, PostgreSQL needs nothing
+
+
 @pytest.mark.dialect("postgres")
 def test_missing_right(run: Run, empty_url: str) -> None:
     """A role that may not create the schema."""
@@ -97,6 +118,23 @@ def test_missing_right(run: Run, empty_url: str) -> None:
         assert "permission denied for database" in ran.err
     finally:
         execute_once(empty_url, "DROP ROLE pysqlbox_nobody")
+
+
+@pytest.mark.dialect("postgres")
+def test_what_is_in_use(run: Run, empty_url: str, release: Release, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Exit code 2, and who was in the way."""
+    release.migrate(empty_url)
+    release.view("note, id")
+    monkeypatch.setattr("pysqlbox.deploy.deployment.migrations_root", lambda: release.migrations)
+    monkeypatch.setattr("pysqlbox.deploy.migrate.migrations_root", lambda: release.migrations)
+    monkeypatch.setattr("pysqlbox.deploy.render.sql_root", lambda: release.root)
+    with psycopg.connect(parse_url(empty_url).dsn) as holder:
+        holder.execute("SELECT * FROM infra.outbox_items")
+        found = f"is in use by session {holder.info.backend_pid}"
+        ran = run("migrate", "--url", empty_url, "--wait", "0")
+    assert ran.code == 2
+    assert found in ran.err
+    assert ran.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

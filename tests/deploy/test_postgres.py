@@ -22,7 +22,7 @@ from pysqlbox.deploy.migrate import migrate
 from pysqlbox.deploy.names import Box
 from pysqlbox.drivers.postgres import connect
 from pysqlbox.drivers.url import parse_url
-from pysqlbox.errors import AccessDenied, PysqlboxError
+from pysqlbox.errors import AccessDenied, DatabaseUnavailable, PysqlboxError
 from tests.deploy.release import Release
 from tests.support.database import execute_once
 
@@ -57,6 +57,17 @@ def test_role_that_owns_only_its_schema(owner_url: str) -> None:
     assert not migrate(owner_url).changes
     with pytest.raises(AccessDenied, match="permission denied for database"):
         migrate(owner_url, schema="another")
+
+
+def test_says_what_it_may_see(owner_url: str, empty_url: str, release: Release) -> None:
+    """An owner who is no superuser sees of others' sessions little but their number."""
+    release.migrate(owner_url)
+    release.view("note, id")
+    with psycopg.connect(parse_url(empty_url).dsn) as holder:
+        holder.execute("SELECT * FROM infra.outbox_items")
+        found = rf"in use by session {holder.info.backend_pid} \(user \w+\), for infra.outbox_items"
+        with pytest.raises(DatabaseUnavailable, match=found):
+            release.migrate(owner_url, wait_seconds=0)
 
 
 def test_grants_survive(empty_url: str, release: Release) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import subprocess
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,13 +15,15 @@ from pysqlbox.deploy.names import Box
 from pysqlbox.deploy.render import split_batches
 from pysqlbox.deploy.script import render_script
 from pysqlbox.drivers import connect, parse_url
-from pysqlbox.drivers.mssql import database_error, map_error, run_batch
+from pysqlbox.drivers.mssql import database_error, map_error, query, run_batch
 from pysqlbox.errors import PysqlboxError
 from tests.deploy.catalog import catalog
 from tests.deploy.release import Release
 from tests.deploy.test_migrate import change_by_hand
+from tests.support.database import execute_once
 
 ORDERS = Box("orders", "inbox")
+_ON_ERROR = ":on error exit\n"
 _PSQL = shutil.which("psql") or max(map(str, Path("/usr/lib/postgresql").glob("*/bin/psql")), default=None)
 
 
@@ -38,12 +42,30 @@ def run(url: str, script: str) -> None:
         return
     connection = connect(target, autocommit=True)
     try:
-        for batch in split_batches("mssql", script.replace(":on error exit\n", "")):
+        for batch in split_batches("mssql", script.replace(_ON_ERROR, "")):
             run_batch(connection, batch)
     except database_error() as error:
         raise map_error(error, target) from error
     finally:
         connection.close()
+
+
+def run_on(url: str, batches: Sequence[str], first: str = "") -> list[str]:
+    """Runs batches as a client that goes on after errors; answers the errors."""
+    errors = []
+    with contextlib.closing(connect(url, autocommit=True)) as connection:
+        if first:
+            run_batch(connection, first)
+        for batch in batches:
+            try:
+                run_batch(connection, batch)
+            except database_error() as error:
+                errors.append(str(map_error(error)))
+        if first:
+            assert query(connection, "SELECT @@TRANCOUNT AS n")[0][0] == 1
+            connection.commit()
+        assert query(connection, "SELECT @@TRANCOUNT AS n")[0][0] == 0
+    return errors
 
 
 def script_of(url: str, release: Release, **options: object) -> str:
@@ -115,3 +137,94 @@ def test_script_refuses(empty_url: str, release: Release) -> None:
     with pytest.raises(PysqlboxError, match="newer than version 1"):
         run(empty_url, script)
     assert catalog(empty_url, "infra") == before
+
+
+def _fails_at_its_end(batch: str) -> str:
+    """The batch, with an error behind everything that it does."""
+    end = next(end for end in ("UPDATE #pysqlbox_script", "COMMIT", "END TRY") if end in batch)
+    before, _, behind = batch.rpartition(end)
+    return f"{before}DECLARE @zero int = 0; SET @zero = 1 / @zero;\n{end}{behind}"
+
+
+STUMBLES: dict[str, Callable[[str], str]] = {
+    "fails": _fails_at_its_end,
+    "throws": lambda _: "THROW 51000, N'refused', 1;",
+    "does not compile": lambda _: "THIS IS NO STATEMENT",
+    "does not reach the server": lambda _: "",
+}
+
+
+@pytest.mark.dialect("mssql")
+@pytest.mark.parametrize("stumble", STUMBLES)
+def test_a_client_that_goes_on_after_an_error(empty_url: str, release: Release, stumble: str) -> None:
+    """Management Studio, say: whichever batch fails, and however, nothing is applied by half."""
+    batches = split_batches("mssql", script_of(empty_url, release))
+    assert batches[0].endswith(_ON_ERROR)
+    start = next(number for number, batch in enumerate(batches) if "BEGIN TRANSACTION" in batch)
+    assert start == 2
+    for number in range(start, len(batches)):
+        stumbling = [*batches[:number], STUMBLES[stumble](batches[number]), *batches[number + 1 :]]
+        assert stumbling != list(batches)
+        errors = run_on(empty_url, stumbling)
+        if number < len(batches) - 1:
+            assert errors[-1] == "nothing was deployed, the first error says why"
+        assert execute_once(empty_url, "SELECT SCHEMA_ID(N'infra') AS id") == [{"id": None}]
+    (error,) = run_on(empty_url, batches)  # `:on error exit`, which such a client does not know
+    assert "deployed" not in error
+    assert not release.status(empty_url).changes
+
+
+@pytest.mark.dialect("mssql")
+def test_a_failed_upgrade_leaves_what_was(empty_url: str, release: Release) -> None:
+    """The same on a deployed schema: it stays at its version, with its routines."""
+    run(empty_url, script_of(empty_url, release))
+    before = catalog(empty_url, "infra")
+    release.second_version()
+    release.routine("total", "sum", "sum(id)")
+    batches = split_batches("mssql", script_of(empty_url, release))
+    for number in range(2, len(batches)):
+        for stumble in ("fails", "does not compile"):
+            run_on(empty_url, [*batches[:number], STUMBLES[stumble](batches[number]), *batches[number + 1 :]])
+            assert catalog(empty_url, "infra") == before
+    run(empty_url, script_of(empty_url, release))
+    assert not release.status(empty_url).changes
+
+
+@pytest.mark.dialect("mssql")
+def test_an_open_transaction_is_left_alone(empty_url: str, release: Release) -> None:
+    """The script neither joins nor ends what somebody has begun in that session."""
+    execute_once(empty_url, "CREATE TABLE dbo.mine (n int)")
+    batches = split_batches("mssql", script_of(empty_url, release).replace(_ON_ERROR, ""))
+    errors = run_on(empty_url, batches, first="BEGIN TRANSACTION; INSERT INTO dbo.mine VALUES (1);")
+    assert errors[0] == "a transaction is open: commit it or roll it back first"
+    assert execute_once(empty_url, "SELECT SCHEMA_ID(N'infra') AS id") == [{"id": None}]
+    assert execute_once(empty_url, "SELECT n FROM dbo.mine") == [{"n": 1}]
+
+
+def test_sqlcmd_ends_at_the_first_error() -> None:
+    """Its command stands in a batch of its own, so that who does not know it loses nothing else."""
+    batches = split_batches("mssql", render_script("mssql"))
+    (line,) = [line for line in batches[0].splitlines() if not line.startswith("--")]
+    assert f"{line}\n" == _ON_ERROR
+    assert not any(_ON_ERROR in batch for batch in batches[1:])
+
+
+def test_every_batch_is_guarded() -> None:
+    """All between the first and the last ask for the transaction, in the whole release."""
+    batches = split_batches("mssql", render_script("mssql", roles=True))
+    assert len(batches) > 100
+    guard = "IF @@TRANCOUNT > 0 AND OBJECT_ID(N'tempdb..#pysqlbox_script') IS NOT NULL\nBEGIN TRY\n"
+    for number, batch in enumerate(batches[3:], 1):
+        assert batch.startswith(
+            f"{guard}IF NOT EXISTS (SELECT 1 FROM #pysqlbox_script WHERE step = {number})"
+        )
+    for batch in batches[3:-1]:
+        assert batch.endswith("ROLLBACK TRANSACTION;\nTHROW;\nEND CATCH;\n")
+    assert "COMMIT TRANSACTION" in batches[-1]
+
+
+def test_the_script_asks_for_a_fit_database() -> None:
+    """As migrate does, unless it is told not to."""
+    assert "READ_COMMITTED_SNAPSHOT is off" in render_script("mssql")
+    assert "READ_COMMITTED_SNAPSHOT" not in render_script("mssql", allow_unfit_database=True)
+    assert "compatibility_level < 150" in render_script("mssql")

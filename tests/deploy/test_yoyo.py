@@ -12,9 +12,11 @@ from yoyo import read_migrations
 from yoyo.connections import parse_uri
 from yoyo.scripts import main as yoyo
 
+from pysqlbox.deploy import fitness
 from pysqlbox.deploy.backends import MIGRATION_TABLE, MssqlBackend
 from pysqlbox.deploy.migrate import migrate, status
 from pysqlbox.deploy.paths import migrations_root
+from pysqlbox.drivers.url import odbc_string, parse_url, read_odbc, wrap_odbc
 from pysqlbox.errors import InvalidState
 from tests.support.database import execute_once
 
@@ -27,10 +29,15 @@ def schema(monkeypatch: pytest.MonkeyPatch) -> str:
     return "my app"
 
 
+def as_url(text: str) -> str:
+    """What yoyo takes, which knows URLs and no ODBC strings."""
+    return text if "://" in text.partition("=")[0] else wrap_odbc(text)
+
+
 @pytest.fixture
 def backend(empty_url: str, schema: str) -> Iterator[MssqlBackend]:  # noqa: ARG001 - sets the environment
     """The SQL Server backend as yoyo makes it."""
-    made = MssqlBackend(parse_uri(empty_url), MIGRATION_TABLE)
+    made = MssqlBackend(parse_uri(as_url(empty_url)), MIGRATION_TABLE)
     made.init_database()
     with made:
         yield made
@@ -59,6 +66,36 @@ def test_backend_applies(backend: MssqlBackend, empty_url: str, schema: str) -> 
     assert not backend.to_apply(migrations)
     assert not status(empty_url, schema=schema).changes
     assert not migrate(empty_url, schema=schema).changes
+
+
+@pytest.mark.dialect("mssql")
+def test_backend_takes_an_odbc_string(empty_url: str, schema: str) -> None:
+    """Inside a URL, whichever of the two names the engine here; the backend's own option stands beside it."""
+    target = parse_url(empty_url)
+    driver = {"DRIVER": target.driver} if target.driver else {}
+    url = wrap_odbc(odbc_string(driver | read_odbc(target.dsn)))
+    made = MssqlBackend(parse_uri(f"{url}&schema=elsewhere"), MIGRATION_TABLE)
+    with made:
+        assert made.schema == "elsewhere" != schema
+        made.init_database()
+        with made.lock():
+            assert made.list_tables() == []
+
+
+@pytest.mark.dialect("mssql")
+def test_an_unfit_database_is_refused(
+    backend: MssqlBackend, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stock command asks as `migrate` does, and PYSQLBOX_ALLOW_UNFIT_DATABASE allows."""
+    monkeypatch.setattr(fitness, "shortcomings", lambda _: ["something is off; run: MEND IT"])
+    migrations = backend.to_apply(read_migrations(str(migrations_root())))
+    with pytest.raises(InvalidState, match="something is off; run: MEND IT"), backend.lock():
+        backend.apply_migrations(migrations)
+    monkeypatch.setenv(fitness.ALLOW_VARIABLE, "1")
+    with backend.lock():
+        backend.apply_migrations(migrations)
+    assert f"[{schema}]" in backend.quote_identifier("_yoyo_log")
+    assert not backend.to_apply(read_migrations(str(migrations_root())))
 
 
 @pytest.mark.dialect("mssql")

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from pysqlbox.deploy.names import Dialect
+from pysqlbox.drivers.mssql import installed_drivers
 
 DOCKER_VARIABLE = "PYSQLBOX_TEST_DOCKER"
 PASSWORD = "Test_only_1"
@@ -29,38 +30,63 @@ class Image:
     id: str
     dialect: Dialect
     name: str
+    is_versioned: bool = True
+    """SQL Server: whether the deployment's database has READ_COMMITTED_SNAPSHOT on."""
 
     def missing(self) -> str | None:
         """Why this image cannot be used although Docker answers."""
-        if self.dialect == "mssql" and importlib.util.find_spec("pyodbc") is None:
+        if self.dialect == "postgres":
+            return None
+        if importlib.util.find_spec("pyodbc") is None:
             return "the extra pysqlbox[mssql] is not installed"
+        if not installed_drivers():
+            return (
+                "no ODBC driver for SQL Server is installed: msodbcsql18, tdsodbc or pip's mssql-python-odbc"
+            )
         return None
 
     @contextlib.contextmanager
     def start(self) -> Iterator[str]:
         """Runs the image; yields the URL of its administrative database."""
         if self.dialect == "postgres":
-            module: Any = importlib.import_module("testcontainers.postgres")
-            server = module.PostgresContainer(
+            server = container_class("postgres", "PostgresContainer")(
                 self.name, username="postgres", password=PASSWORD, dbname="postgres"
             )
             with server:
                 yield f"postgresql://postgres:{PASSWORD}@{_address(server, 5432)}/postgres"
         else:
-            module = importlib.import_module("testcontainers.mssql")
-            with module.SqlServerContainer(self.name, password=PASSWORD, dialect="mssql+pyodbc") as server:
+            server = container_class("mssql", "SqlServerContainer")(
+                self.name, username="sa", password=PASSWORD, dialect="mssql+pyodbc"
+            )
+            with server:
                 address = _address(server, 1433)
                 yield f"mssql://sa:{quote(PASSWORD)}@{address}/master?TrustServerCertificate=yes"
+
+
+def container_class(module: str, name: str) -> Any:
+    """A class of testcontainers, which has moved its modules and warns where they were before."""
+    moved = importlib.util.find_spec("testcontainers.community") is not None
+    package = "testcontainers.community" if moved else "testcontainers"
+    return getattr(importlib.import_module(f"{package}.{module}"), name)
 
 
 def _address(server: Any, port: int) -> str:
     return f"{server.get_container_host_ip()}:{server.get_exposed_port(port)}"
 
 
+def _sql_server(year: int) -> tuple[Image, Image]:
+    """One image twice: as deployments require it, and with reads that wait for writers."""
+    name = f"mcr.microsoft.com/mssql/server:{year}-latest"
+    return (
+        Image(f"sqlserver{year}", "mssql", name),
+        Image(f"sqlserver{year}-locking", "mssql", name, is_versioned=False),
+    )
+
+
 IMAGES = (
-    Image("sqlserver2019", "mssql", "mcr.microsoft.com/mssql/server:2019-latest"),
-    Image("sqlserver2022", "mssql", "mcr.microsoft.com/mssql/server:2022-latest"),
-    Image("sqlserver2025", "mssql", "mcr.microsoft.com/mssql/server:2025-latest"),
+    *_sql_server(2019),
+    *_sql_server(2022),
+    *_sql_server(2025),
     Image("postgres16", "postgres", "postgres:16"),
     Image("postgres17", "postgres", "postgres:17"),
 )

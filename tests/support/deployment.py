@@ -15,9 +15,9 @@ class Deployment:
     def __init__(self, engine: Engine) -> None:
         """Deploys it into a new database."""
         self._engine = engine
-        self._name = engine.create_database()
+        self._name = engine.create_database(is_versioned=engine.is_versioned)
         self._database = Database(engine.dialect, SCHEMA, engine.database_url(self._name), engine.id)
-        deploy(self._database.url)
+        deploy(self._database.url, allow_unfit_database=not engine.is_versioned)
         self._emptier = Emptier(self._database.connection(), engine.dialect, SCHEMA)
 
     def fresh(self) -> Database:
@@ -32,6 +32,6 @@ class Deployment:
         self._engine.drop_database(self._name)
 
 
-def deploy(url: str, schema: str = SCHEMA) -> None:
+def deploy(url: str, schema: str = SCHEMA, *, allow_unfit_database: bool = False) -> None:
     """Deploys all boxes of the tests, with a clock that a test can set."""
-    migrate(url, schema=schema, boxes=BOXES, test_clock=True)
+    migrate(url, schema=schema, boxes=BOXES, test_clock=True, allow_unfit_database=allow_unfit_database)

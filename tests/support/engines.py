@@ -37,6 +37,8 @@ class EngineKind:
     """Starts the server; yields the URL of a database from which others can be created."""
     container: bool = False
     """Whether it is an image, one of several versions of what the other engines are."""
+    is_versioned: bool = True
+    """Whether reads of the deployment's database see versions instead of waiting for writers."""
 
 
 @cache
@@ -81,7 +83,14 @@ def _named_mssql() -> EngineKind:
 def _containers() -> list[EngineKind]:
     missing = containers.missing()
     return [
-        EngineKind(image.id, image.dialect, missing or image.missing(), image.start, container=True)
+        EngineKind(
+            image.id,
+            image.dialect,
+            missing or image.missing(),
+            image.start,
+            container=True,
+            is_versioned=image.is_versioned,
+        )
         for image in containers.IMAGES
     ]
 
@@ -98,12 +107,22 @@ class Engine:
     dialect: Dialect
     url: str
     version: str
+    is_versioned: bool = True
     _databases: list[str] = field(default_factory=list)
 
-    def create_database(self) -> str:
+    @property
+    def is_sql_server(self) -> bool:
+        """Whether it is the real one, which has isolation levels and lock hints, and not Babelfish."""
+        return self.dialect == "mssql" and not self.version.startswith("Babelfish")
+
+    def create_database(self, *, is_versioned: bool = True) -> str:
         """A new, empty database; answers its name."""
         name = f"pysqlbox_test_{datetime.now(UTC):%Y%m%d%H%M}_{secrets.token_hex(4)}"
         self.execute(f"CREATE DATABASE {name}")
+        if self.is_sql_server:
+            setting = "ON" if is_versioned else "OFF"
+            self.execute(f"ALTER DATABASE {name} SET READ_COMMITTED_SNAPSHOT {setting}")
+            self.execute(f"ALTER DATABASE {name} SET ALLOW_SNAPSHOT_ISOLATION ON")
         self._databases.append(name)
         return name
 
@@ -111,6 +130,11 @@ class Engine:
         """Drops a database, whoever is still connected to it."""
         if self.dialect == "postgres":
             self.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+        elif self.is_sql_server:
+            self.execute(
+                f"IF DB_ID('{name}') IS NOT NULL BEGIN ALTER DATABASE {name} SET SINGLE_USER WITH ROLLBACK"
+                f" IMMEDIATE; DROP DATABASE {name}; END;"
+            )
         else:
             self.execute(f"DROP DATABASE IF EXISTS {name}")
         if name in self._databases:
@@ -134,7 +158,7 @@ class Engine:
 def started(kind: EngineKind) -> Iterator[Engine]:
     """The engine, running until the end of the block."""
     with kind.start() as url:
-        engine = Engine(kind.id, kind.dialect, url, server_version(url))
+        engine = Engine(kind.id, kind.dialect, url, server_version(url), kind.is_versioned)
         if kind.id == "mssql":
             _drop_stale_databases(engine)
         try:

@@ -3,6 +3,9 @@
 A test that asks for `engine`, directly or through `db`, runs once on every engine, or with
 `@pytest.mark.dialect("mssql")` on those of one dialect. Engines start when first asked for. The closing lines
 say which ran and which did not, and why, and repeat the reason of every skipped test.
+
+`--engine sqlserver2022`, which may be repeated, leaves only that engine's tests; what is not here is then
+skipped by name, also if it is an image.
 """
 
 from __future__ import annotations
@@ -22,6 +25,17 @@ _RAN = "engine"
 """The name under which a test's report carries its engine and that engine's version."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds `--engine`."""
+    parser.addoption(
+        "--engine",
+        action="append",
+        default=[],
+        choices=[kind.id for kind in engine_kinds().values()],
+        help="only this engine's tests; may be repeated",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Registers the mark."""
     config.addinivalue_line(
@@ -35,12 +49,28 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     mark = metafunc.definition.get_closest_marker("dialect")
     dialect = mark.args[0] if mark else None
+    named = metafunc.config.getoption("engine")
     ids = [
         kind.id
         for kind in engine_kinds().values()
-        if dialect in (None, kind.dialect) and not (kind.container and kind.missing)
+        if dialect in (None, kind.dialect)
+        and (kind.id in named if named else not (kind.container and kind.missing))
     ]
     metafunc.parametrize("engine", ids, indirect=True, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--engine`, leaves out the tests that need no engine."""
+    if not config.getoption("engine"):
+        return
+    others = [item for item in items if not _has_engine(item)]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if _has_engine(item)]
+
+
+def _has_engine(item: pytest.Item) -> bool:
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    return isinstance(params.get("engine"), str)  # a test of another dialect has none
 
 
 @pytest.fixture(scope="session")

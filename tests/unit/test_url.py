@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pysqlbox.drivers.url import odbc_string, parse_url, read_odbc, with_database
+from pysqlbox.drivers.url import odbc_string, parse_url, read_odbc, with_database, wrap_odbc
 from pysqlbox.errors import InvalidArgument
 
 
@@ -112,3 +112,42 @@ def test_odbc_strings_read_back(entries: dict[str, str]) -> None:
 )
 def test_another_database_of_the_same_server(url: str, expected: str) -> None:
     assert with_database(url, "new/one") == expected
+
+
+ODBC = "DRIVER={ODBC Driver 18 for SQL Server};SERVER=h,1433;DATABASE=db;UID=u;PWD={s&c=r e%t}"
+
+
+def test_wrapped_odbc_string() -> None:
+    """An ODBC string inside a URL, as SQLAlchemy has it, for who takes only URLs."""
+    url = wrap_odbc(ODBC)
+    assert url.startswith("mssql:///?odbc_connect=")
+    assert parse_url(url) == parse_url(ODBC)
+    assert parse_url(url.replace("mssql://", "mssql+pyodbc://")) == parse_url(ODBC)
+    assert parse_url(with_database(url, "other db")) == parse_url(with_database(ODBC, "other db"))
+
+
+@pytest.mark.parametrize(
+    "url", ["mssql://h/?odbc_connect=x", "mssql:///d?odbc_connect=x", f"{wrap_odbc(ODBC)}&a=b"]
+)
+def test_nothing_stands_beside_a_wrapped_string(url: str) -> None:
+    """What would be dropped is refused, and no secret is repeated."""
+    with pytest.raises(InvalidArgument, match="odbc_connect holds the whole") as caught:
+        parse_url(url)
+    assert "s&c" not in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["", "-1", "1.5", "soon", "86401", "999999"])
+def test_query_timeout_is_whole_seconds(value: str) -> None:
+    """Neither a URL nor an ODBC string takes another one."""
+    for url in (f"mssql://u:p@h/d?query_timeout={value}", f"SERVER=h;QueryTimeout={value}"):
+        with pytest.raises(InvalidArgument, match="query_timeout must be whole seconds"):
+            parse_url(url)
+
+
+def test_query_timeout_is_no_business_of_odbc() -> None:
+    """It is read, and taken out of what the driver manager gets."""
+    for url in ("mssql://u:p@h/d?query_timeout=9", "SERVER=h;Query_Timeout=9;UID=u"):
+        target = parse_url(url)
+        assert target.query_timeout == 9
+        assert "timeout" not in target.dsn.lower()
+    assert parse_url("mssql://u:p@h/d").query_timeout is None

@@ -15,8 +15,21 @@ from benchmarks.queue.contenders import Connection, Contender
 from benchmarks.suite.runner import Contestant, UnavailableError
 from benchmarks.suite.server import Cost, Lab
 
-Ability = Literal["single", "bulk", "drain", "parallel", "delay", "retry", "groups", "joins"]
-"""`parallel`: several consumers share one queue; without it there is one at a time."""
+Ability = Literal[
+    "single",
+    "bulk",
+    "drain",
+    "parallel",
+    "delay",
+    "retry",
+    "groups",
+    "joins",
+    "priorities",
+    "topics",
+    "pausing",
+]
+"""`parallel`: several consumers share one queue; without it there is one at a time. `topics`: consumers can
+ask for several of them; `pausing`: one can be held back for all."""
 
 SIZES = """
     SELECT c.oid::regclass::text, pg_total_relation_size(c.oid)
@@ -37,12 +50,37 @@ ATTEMPT = 8
 
 
 @dataclass(frozen=True)
+class Route:
+    """A route through a queue that is not the plain one; `needs`: what a contestant must have for it.
+
+    All messages have this priority, are in this group and of these topics by turns. `asked`: consumers name
+    the topics. `others`: every second message of the backlog is of that topic instead, which nobody asks
+    for, or which is paused (`paused`).
+    """
+
+    name: str
+    needs: Ability
+    priority: int = 0
+    group: str = ""
+    topics: tuple[str, ...] = ("orders",)
+    asked: bool = False
+    others: str = ""
+    paused: bool = False
+
+    @property
+    def backlog_topics(self) -> tuple[str, ...]:
+        """The topics of the backlog's messages, by turns."""
+        return tuple(name for topic in self.topics for name in (topic, self.others) if name)
+
+
+@dataclass(frozen=True)
 class Load:
     """A backlog: `count` messages of `payload` bytes.
 
     `groups`: they are in so many FIFO groups by turns. `due_seconds`: every second one is delayed until so
     long after the filling began. `batch`: what consumers take at once, for a queue that cuts its batches as
-    messages come in. `joins`: they are steps of so many joins, a batch of each by turns.
+    messages come in. `joins`: they are steps of so many joins, a batch of each by turns. `route`: they are
+    such as take it.
     """
 
     count: int
@@ -51,6 +89,7 @@ class Load:
     due_seconds: float = 0.0
     batch: int = 500
     joins: int = 0
+    route: Route | None = None
 
 
 def text_of(size: int) -> str:
@@ -100,7 +139,8 @@ class SqlContestant(Contestant):
         if load is None:
             return f"{self.family} empty"
         what = [load.count, load.payload, load.groups, round(load.due_seconds), load.joins]
-        return f"{self.family} {'_'.join(map(str, what))}"
+        route = f" {load.route.name}" if load.route else ""
+        return f"{self.family} {'_'.join(map(str, what))}{route}"
 
     @contextlib.contextmanager
     def metered(self, lab: Lab) -> Iterator[Cost | None]:
@@ -159,6 +199,14 @@ class SqlContestant(Contestant):
     def grouped(self, url: str, batch: int, groups: int) -> Contender:  # noqa: ARG002 - the interface
         """Take a batch by the rules of FIFO groups, of which there are so many; finish it."""
         raise UnavailableError(f"{self.name} has no groups")
+
+    def route_bulk(self, url: str, payload: int, records: int, route: Route) -> Contender:  # noqa: ARG002 - the interface
+        """Many messages a call, such as take this route."""
+        raise UnavailableError(f"{self.name} has no {route.needs}")
+
+    def route_drain(self, url: str, batch: int, route: Route) -> Contender:  # noqa: ARG002 - the interface
+        """Take a batch of them, finish it."""
+        raise UnavailableError(f"{self.name} has no {route.needs}")
 
 
 def connect(url: str) -> Connection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -17,7 +18,16 @@ from benchmarks.queue.contenders import (
     Step,
     id_array,
 )
-from benchmarks.suite.contestants.base import Ability, Load, SqlContestant, connect, halves, steps_of, text_of
+from benchmarks.suite.contestants.base import (
+    Ability,
+    Load,
+    Route,
+    SqlContestant,
+    connect,
+    halves,
+    steps_of,
+    text_of,
+)
 from benchmarks.suite.server import Lab
 
 SKIP_LOCKED = Path(__file__).parent / "sql" / "skip_locked.sql"
@@ -187,12 +197,20 @@ class StatusTable(SqlContestant):
     source = "one table with the same columns and indexes for what pysqlbox serves (benchmarks/queue/sql)"
     keeps = "keeps messages"
     floor = True
-    can: ClassVar[frozenset[Ability]] = frozenset({"single", "bulk", "drain", "parallel", "retry"})
+    can: ClassVar[frozenset[Ability]] = frozenset(
+        {"single", "bulk", "drain", "parallel", "retry", "priorities", "topics", "pausing"}
+    )
     remaining = "SELECT count(*) FROM status_column.message WHERE status < 2"
     _insert = (
         "INSERT INTO status_column.message (id, message_id, created_at, topic, payload) "
         "SELECT nextval('status_column.ids'), gen_random_uuid(), now(), 'orders', p "
         "FROM {} AS p RETURNING id, message_id"
+    )
+    _insert_by_turns = (
+        "INSERT INTO status_column.message (id, message_id, created_at, topic, priority, payload) "
+        "SELECT nextval('status_column.ids'), gen_random_uuid(), now(), "
+        "(ARRAY[{topics}])[1 + mod(p.n, {count})], {priority}, p.payload "
+        "FROM unnest(%s::text[]) WITH ORDINALITY AS p (payload, n) RETURNING id, message_id"
     )
 
     def prepare(self, lab: Lab) -> dict[str, str]:  # noqa: ARG002 - nothing to get
@@ -211,7 +229,15 @@ class StatusTable(SqlContestant):
         )
         with connect(url) as connection:
             for first, last in steps_of(load):
+                if load.route:
+                    by_turns = self._by_turns(load.route, load.route.backlog_topics)
+                    connection.execute(by_turns.encode(), [[text_of(load.payload)] * (last - first + 1)])
+                    continue
                 connection.execute(insert.encode(), [text_of(load.payload), first, last])
+
+    def _by_turns(self, route: Route, topics: Sequence[str]) -> str:
+        names = ", ".join(f"'{topic}'" for topic in topics)
+        return self._insert_by_turns.format(topics=names, count=len(topics), priority=route.priority)
 
     def single(self, url: str, payload: int) -> Contender:
         """An insert."""
@@ -225,6 +251,17 @@ class StatusTable(SqlContestant):
     def drain(self, url: str, batch: int) -> Contender:
         """Two statements a batch."""
         return StatusColumn(self.name, url, batch)
+
+    def route_bulk(self, url: str, payload: int, records: int, route: Route) -> Contender:
+        """An insert of an array, with priority and topics."""
+        values = "{" + ",".join([text_of(payload)] * records) + "}"
+        return Statement(self.name, url, self._by_turns(route, route.topics), values, records)
+
+    def route_drain(self, url: str, batch: int, route: Route) -> Contender:
+        """Two statements a batch, the first of which says what is wanted, or what is not."""
+        wanted = " OR ".join(f"c.topic = '{topic}'" for topic in route.topics) if route.asked else ""
+        extra = f" AND ({wanted})" if wanted else f" AND c.topic <> '{route.others}'" if route.paused else ""
+        return StatusColumn(self.name, url, batch, extra)
 
     def retry(self, url: str, batch: int) -> Contender:
         """Three statements a batch."""

@@ -18,6 +18,7 @@ from benchmarks.queue.contenders import LEASE_SECONDS, Connection, Contender, St
 from benchmarks.suite.contestants.base import (
     Ability,
     Load,
+    Route,
     SqlContestant,
     connect,
     halves,
@@ -96,6 +97,11 @@ def _as_it_came(data: str | bytes) -> str | bytes:
     return data
 
 
+def _group(route: Route) -> str:
+    """Its FIFO group, as headers."""
+    return json.dumps({"x-pgmq-group": route.group})
+
+
 class Pgmq(SqlContestant):
     """Finished messages are deleted."""
 
@@ -136,6 +142,12 @@ class Pgmq(SqlContestant):
                     SELECT jsonb_build_object('x-pgmq-group', 'customer ' || n %% {load.groups})
                     FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n ORDER BY n
                 ))"""
+        if load.route:
+            send = f"""
+                SELECT count(*) FROM pgmq.send_batch(
+                    'work', array_fill({message}, ARRAY[%(count)s]),
+                    array_fill('{_group(load.route)}'::jsonb, ARRAY[%(count)s])
+                )"""
         if load.due_seconds:
             # Every second one: those of a batch share their delay, and ids do not matter here.
             send = f"""
@@ -146,7 +158,7 @@ class Pgmq(SqlContestant):
                     FROM generate_series(%(first)s::bigint, %(last)s::bigint) AS n
                 ) AS sent"""
         with connect(url) as connection:
-            if load.groups:
+            if load.groups or load.route:
                 connection.execute("SELECT pgmq.create_fifo_index('work')")
             row = connection.execute("SELECT now() + %s * interval '1 s'", [load.due_seconds]).fetchall()
             values = {"payload": text_of(load.payload), "due": row[0][0]}
@@ -180,6 +192,18 @@ class Pgmq(SqlContestant):
         """
         read = "read_grouped" if groups == 1 else "read_grouped_head"
         return Read(self.name, url, batch, self.finish, read)
+
+    def route_bulk(self, url: str, payload: int, records: int, route: Route) -> Contender:
+        """send_batch, with the group in the headers."""
+        message = json.dumps({"payload": text_of(payload)}).replace('"', '\\"')
+        messages = "{" + ",".join([f'"{message}"'] * records) + "}"
+        headers = f"array_fill('{_group(route)}'::jsonb, ARRAY[{records}])"
+        send = f"SELECT * FROM pgmq.send_batch('work', %s::jsonb[], {headers})"
+        return Statement(self.name, url, send, messages, records)
+
+    def route_drain(self, url: str, batch: int, route: Route) -> Contender:  # noqa: ARG002 - one group has no more to say
+        """read_grouped."""
+        return self.grouped(url, batch, 1)
 
     def retry(self, url: str, batch: int) -> Contender:
         """read, delete, set_vt."""

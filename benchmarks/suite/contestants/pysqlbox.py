@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Sequence
@@ -13,7 +14,16 @@ from benchmarks.queue.boxes import SCHEMA, deploy, fill
 from benchmarks.queue.contenders import LEASE_SECONDS, ClaimAck, Contender, Settle, Step, id_array
 from benchmarks.queue.producers import Enqueue, EnqueueMany
 from benchmarks.queue.scenarios.joins import attach
-from benchmarks.suite.contestants.base import Ability, Load, SqlContestant, connect, halves, steps_of, text_of
+from benchmarks.suite.contestants.base import (
+    Ability,
+    Load,
+    Route,
+    SqlContestant,
+    connect,
+    halves,
+    steps_of,
+    text_of,
+)
 from benchmarks.suite.contestants.floors import Statement
 from benchmarks.suite.server import Lab
 
@@ -83,6 +93,13 @@ def _listed(rows: Sequence[tuple[Any, ...]]) -> str:
     return ",".join([str(row[0]) for row in rows])
 
 
+def _records(route: Route, topics: Sequence[str]) -> tuple[str, ...]:
+    """What a route's messages have of their own, as JSON, one for each turn."""
+    common: dict[str, Any] = {"priority": route.priority} if route.priority else {}
+    common |= {"group_id": route.group} if route.group else {}
+    return tuple(json.dumps({**common, "topic": topic}) for topic in topics)
+
+
 class Pysqlbox(SqlContestant):
     """Two calls a batch: claim, then ack."""
 
@@ -91,7 +108,19 @@ class Pysqlbox(SqlContestant):
     source = "the routines' headers; claim and ack, two calls a batch"
     keeps = "keeps message and outcome until cleanup"
     can: ClassVar[frozenset[Ability]] = frozenset(
-        {"single", "bulk", "drain", "parallel", "delay", "retry", "groups", "joins"}
+        {
+            "single",
+            "bulk",
+            "drain",
+            "parallel",
+            "delay",
+            "retry",
+            "groups",
+            "joins",
+            "priorities",
+            "topics",
+            "pausing",
+        }
     )
     remaining = f"SELECT s.ready + s.scheduled + s.in_flight FROM {BOX}_stats() AS s WHERE s.topic IS NULL"
 
@@ -106,12 +135,19 @@ class Pysqlbox(SqlContestant):
     def fill(self, url: str, load: Load) -> None:
         """Through enqueue_many."""
         began = time.monotonic()
-        record, parameters = "", []
+        record = ""
+        parameters: list[str | list[str]] = []
         if load.groups:
             record = f"jsonb_build_object('group_id', 'customer ' || n %% {load.groups})"
         if load.due_seconds:
             record = "CASE n %% 2 WHEN 1 THEN jsonb_build_object('due_at', %s::text) ELSE '{}' END"
+        if load.route:
+            turns = _records(load.route, load.route.backlog_topics)
+            record = f"(%s::jsonb[])[1 + n %% {len(turns)}]"
+            parameters = [list(turns)]
         with connect(url) as connection:
+            if load.route and load.route.paused:
+                connection.execute(f"SELECT * FROM {BOX}_pause(%s)", [load.route.others])
             if load.due_seconds:
                 row = connection.execute("SELECT (now() + %s * interval '1 s')::text", [load.due_seconds])
                 parameters = [str(row.fetchall()[0][0])]
@@ -144,6 +180,14 @@ class Pysqlbox(SqlContestant):
         """claim, ack, abandon."""
         return Retry(self.name, url, BOX, batch)
 
+    def route_bulk(self, url: str, payload: int, records: int, route: Route) -> Contender:
+        """enqueue_many."""
+        return EnqueueMany(self.name, url, BOX, records, text_of(payload), _records(route, route.topics))
+
+    def route_drain(self, url: str, batch: int, route: Route) -> Contender:
+        """claim, ack."""
+        return ClaimAck(self.name, url, BOX, batch, route.topics if route.asked else ())
+
     def maintain(self, url: str) -> None:
         """cleanup, until there is nothing older than a minute."""
         with connect(url) as connection:
@@ -163,6 +207,10 @@ class PysqlboxSettle(Pysqlbox):
     def drain(self, url: str, batch: int) -> Contender:
         """settle."""
         return Settle(self.name, url, BOX, batch)
+
+    def route_drain(self, url: str, batch: int, route: Route) -> Contender:
+        """settle."""
+        return Settle(self.name, url, BOX, batch, route.topics if route.asked else ())
 
     def retry(self, url: str, batch: int) -> Contender:
         """settle."""

@@ -8,7 +8,7 @@ from benchmarks.suite.runner import Scenario
 from benchmarks.suite.scenarios.drain import Backlog, DrainRoutine, HalfDelayed
 from benchmarks.suite.scenarios.enqueue import EnqueueBulk, EnqueueSingle
 from benchmarks.suite.scenarios.fifo import FifoHot, FifoMany
-from benchmarks.suite.scenarios.held import HeldSnapshot
+from benchmarks.suite.scenarios.held import HeldPaths, HeldSnapshot, HeldWriter
 from benchmarks.suite.scenarios.joins import Joins
 from benchmarks.suite.scenarios.payload import Payload
 from benchmarks.suite.scenarios.sustained import Sustained
@@ -24,5 +24,7 @@ SCENARIOS: tuple[Scenario[Any], ...] = (
     Payload(),
     Backlog(),
     HeldSnapshot(),
+    HeldWriter(),
+    HeldPaths(),
     Sustained(),
 )

@@ -261,7 +261,7 @@ BEGIN
     WHERE c.newest_id > r.id;
 
     SET @ids = (
-        SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), r.id), N',') + N']'
+        SELECT {{ arguments.array_of("r.id") }}
         FROM @record AS r
         WHERE r.is_written = 1 AND r.is_newest = 1
     );
@@ -269,7 +269,7 @@ BEGIN
         EXEC {{ box._admit }} @ids = @ids;
 
     SET @newest = (
-        SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), r.id), N',') + N']'
+        SELECT {{ arguments.array_of("r.id") }}
         FROM @record AS r
         WHERE r.collapse_key IS NOT NULL AND r.is_written = 1 AND r.is_newest = 1
     );

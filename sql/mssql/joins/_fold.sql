@@ -95,7 +95,7 @@ BEGIN
         FROM @gone AS g
         INNER JOIN {{ db.outbox_message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id;
 
-        SET @ids = (SELECT N'[' + STRING_AGG(CONVERT(nvarchar(max), g.id), N',') + N']' FROM @gone AS g);
+        SET @ids = (SELECT {{ arguments.array_of("g.id") }} FROM @gone AS g);
         IF @ids IS NOT NULL
             EXEC {{ db._outbox_place }} @ids = @ids;
 

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box._renew }}(
     message {{ box.message }},
     OUT id bigint,
@@ -39,15 +40,7 @@ BEGIN
     END IF;
     id := old.id;
     hash_mismatch := coalesce(old.hash <> message.hash, false);
-    IF EXISTS (
-        SELECT FROM (
-            SELECT n.id + n.span AS next_id FROM {{ box.done }} AS n
-            WHERE n.id <= old.id AND n.id > old.id - 1000
-            ORDER BY n.id DESC
-            LIMIT 1
-        ) AS run
-        WHERE run.next_id > old.id
-    ) THEN
+    IF {{ queue.is_done("old.id") }} THEN
         outcome := 'done';
         RETURN;
     END IF;
@@ -73,6 +66,7 @@ BEGIN
     WHERE m.id = old.id;
 
     IF was_seen THEN
+        {{ queue.come_back("old.id") }};
         -- Under a ticket of its own: the mark may have passed its id, and it may come before members of its group.
         PERFORM {{ box._put_back }}(ARRAY[old.id]);
         IF message.collapse_key IS NOT NULL THEN

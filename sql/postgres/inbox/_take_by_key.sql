@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box._take_by_key }}(message_id text, source text)
 RETURNS bigint
 LANGUAGE plpgsql
@@ -17,23 +18,16 @@ BEGIN
     SELECT m.id, m.group_id INTO found_id, found_group
     FROM {{ box.message }} AS m
     WHERE m.source = $2 AND m.message_id = $1;
-    IF found_group IS NOT NULL THEN
+    IF EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.id = found_id) THEN
+        -- Whoever takes leases of a group does so one after another; nobody has to wait for a group that only waits.
         PERFORM FROM {{ box.group }} AS g WHERE g.group_id = found_group FOR NO KEY UPDATE;
-    END IF;
-    DELETE FROM {{ box.lease }} AS l WHERE l.id = found_id;
-    IF FOUND THEN
-        RETURN found_id;
+        DELETE FROM {{ box.lease }} AS l WHERE l.id = found_id;
+        IF FOUND THEN
+            RETURN found_id;
+        END IF;
     END IF;
     PERFORM FROM {{ box.message }} AS m WHERE m.id = found_id FOR UPDATE;
-    IF EXISTS (
-        SELECT FROM (
-            SELECT n.id + n.span AS next_id FROM {{ box.done }} AS n
-            WHERE n.id <= found_id AND n.id > found_id - 1000
-            ORDER BY n.id DESC
-            LIMIT 1
-        ) AS run
-        WHERE run.next_id > found_id
-    )
+    IF {{ queue.is_done("found_id") }}
         OR EXISTS (SELECT FROM {{ box.dead }} AS d WHERE d.id = found_id)
     THEN
         RETURN NULL;

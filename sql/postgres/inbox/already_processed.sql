@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.already_processed }}(
     message_id text,
     source text,
@@ -50,15 +51,7 @@ BEGIN
     END IF;
 
     hash_mismatch := coalesce(old_hash <> hash, false);
-    already_processed := EXISTS (
-        SELECT FROM (
-            SELECT n.id + n.span AS next_id FROM {{ box.done }} AS n
-            WHERE n.id <= old_id AND n.id > old_id - 1000
-            ORDER BY n.id DESC
-            LIMIT 1
-        ) AS run
-        WHERE run.next_id > old_id
-    );
+    already_processed := {{ queue.is_done("old_id") }};
     IF NOT already_processed THEN
         UPDATE {{ box.message }} AS m
         SET last_seen_at = {{ db._now }}(), hash = coalesce(m.hash, $3)

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.enqueue }}(
     topic text,
     source text,
@@ -49,10 +50,11 @@ BEGIN
         PERFORM {{ box._explain }}(topic, payload, source, message_id, due_at, group_id, level, collapse_key, expires_at,
             headers, received_at);
     END IF;
-    -- The xid comes before the ticket and before the clock is read: the low marks rest on that.
+    -- First the xid, then the number, then the clock: the low marks rest on that.
     PERFORM pg_current_xact_id();
-    now_at := {{ db._now }}();
     id := nextval({{ box._ids | literal }});
+    now_at := {{ db._now }}();
+    {{ queue.enter_lane("level") }};
 
     IF group_id IS NULL AND collapse_key IS NULL THEN
         INSERT INTO {{ box.message }} (
@@ -85,10 +87,6 @@ BEGIN
         )::{{ box.message }}]) AS e;
     END IF;
 
-    -- A hint to listeners, at most one in 20 milliseconds: NOTIFY makes commits queue up behind one another.
-    IF coalesce(pg_sequence_last_value({{ box._notified | literal }}), 0) < extract(epoch FROM now_at) * 1000 THEN
-        PERFORM setval({{ box._notified | literal }}, (extract(epoch FROM now_at) * 1000)::bigint + 20);
-        PERFORM pg_notify({{ (schema ~ "." ~ box_name) | literal }}, '');
-    END IF;
+    {{ queue.notify() }};
 END;
 $$;

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.enqueue_many }}(messages jsonb)
 RETURNS TABLE (ordinal bigint, id bigint, outcome text, hash_mismatch boolean)
 LANGUAGE plpgsql
@@ -19,8 +20,9 @@ BEGIN
     IF messages IS NULL OR jsonb_typeof(messages) <> 'array' THEN
         PERFORM {{ db._reject }}('messages', 'must be a JSON array');
     END IF;
-    -- The xid comes before the tickets and before the clock is read: the low marks rest on that.
+    -- First the xid, then a look at the numbers, then the clock: the low marks rest on that.
     PERFORM pg_current_xact_id();
+    {{ queue.touch() }};
     now_at := {{ db._now }}();
 
     BEGIN
@@ -51,10 +53,6 @@ BEGIN
     FROM {{ box._enqueue }}(coalesce(rows, '{}')) WITH ORDINALITY AS e (id, outcome, hash_mismatch, place)
     ORDER BY e.place;
 
-    -- A hint to listeners, at most one in 20 milliseconds: NOTIFY makes commits queue up behind one another.
-    IF coalesce(pg_sequence_last_value({{ box._notified | literal }}), 0) < extract(epoch FROM now_at) * 1000 THEN
-        PERFORM setval({{ box._notified | literal }}, (extract(epoch FROM now_at) * 1000)::bigint + 20);
-        PERFORM pg_notify({{ (schema ~ "." ~ box_name) | literal }}, '');
-    END IF;
+    {{ queue.notify() }};
 END;
 $$;

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.mark_processed }}(message_id text, source text)
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
@@ -22,6 +23,7 @@ BEGIN
         RETURN;
     END IF;
     SELECT m.topic, m.group_id INTO taken FROM {{ box.message }} AS m WHERE m.id = taken_id;
+    {{ queue.touch() }};
     INSERT INTO {{ box.done }} (id, processed_at, span) VALUES (taken_id, {{ db._now }}(), 1);
     IF taken.topic IS NOT NULL THEN
         INSERT INTO {{ box.tally }} (no, topic, done) VALUES (nextval({{ box._ids | literal }}), taken.topic, 1);

@@ -17,9 +17,11 @@ AS $$
     -- locks: none
     -- role: internal
 DECLARE
-    -- Read after the first write: a low mark reckons with probes that are due after their xid.
-    now_at CONSTANT timestamptz := {{ db._now }}();
+    now_at timestamptz;
 BEGIN
+    -- The sequence is touched before the clock is read: the low marks rest on that.
+    PERFORM pg_sequence_last_value({{ db._outbox_ids | literal }});
+    now_at := {{ db._now }}();
     WITH step AS MATERIALIZED (
         SELECT jm.join_id, count(*)::integer AS steps
         FROM {{ db.join_member }} AS jm

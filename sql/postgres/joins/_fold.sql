@@ -50,6 +50,10 @@ BEGIN
         ) AS t
     ) AS s;
 
+    IF own_joins IS NOT NULL OR waiting IS NOT NULL THEN
+        -- The sequence is touched before the clock is read: the low marks rest on that.
+        PERFORM pg_sequence_last_value({{ db._outbox_ids | literal }});
+    END IF;
     IF own_joins IS NOT NULL THEN
         INSERT INTO {{ db.outbox_scheduled }} (due_at, no, lane, topic, join_id, probe_xid)
         SELECT {{ db._now }}(), nextval({{ db._outbox_ids | literal }}), 0, '', u.join_id, pg_current_xact_id()

@@ -12,8 +12,9 @@ DECLARE
     own_xid xid8;
     now_at timestamptz;
 BEGIN
-    -- The xid comes before the clock is read: the low marks rest on that.
+    -- The xid first, then a look at the sequence, then the clock: the low marks rest on that.
     own_xid := pg_current_xact_id();
+    PERFORM pg_sequence_last_value({{ db._outbox_ids | literal }});
     now_at := {{ db._now }}();
     INSERT INTO {{ db.outbox_scheduled }} (due_at, no, lane, topic, join_id, probe_xid)
     VALUES (now_at, nextval({{ db._outbox_ids | literal }}), 0, '', $1, own_xid);

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.enqueue_many }}(messages jsonb)
 RETURNS TABLE (ordinal bigint, id bigint, message_id uuid, outcome text)
 LANGUAGE plpgsql
@@ -29,12 +30,12 @@ BEGIN
     IF size IS NULL THEN
         PERFORM {{ db._reject }}('messages', 'must be a JSON array');
     END IF;
-    -- The xid comes before the tickets and before the clock is read: the low marks rest on that.
+    -- First the xid, then the numbers, then the clock: the low marks rest on that.
     PERFORM pg_current_xact_id();
-    now_at := {{ db._now }}();
-    stem := {{ "now_at" | message_id_stem }};
     -- All at once, so that other producers seldom draw from between them.
     ids := ARRAY(SELECT nextval({{ box._ids | literal }}) FROM generate_series(1, size));
+    now_at := {{ db._now }}();
+    stem := {{ "now_at" | message_id_stem }};
 
     BEGIN
         WITH record AS MATERIALIZED (
@@ -108,6 +109,7 @@ BEGIN
     ELSIF ids[size] - ids[1] >= size THEN
         PERFORM {{ box._admit }}(placed);
     ELSE
+        {{ queue.enter_lanes() }};
         INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic)
         SELECT -m.priority, m.id, m.id, m.expires_at, m.topic
         FROM {{ box.message }} AS m
@@ -137,10 +139,6 @@ BEGIN
         ORDER BY u.place;
     END IF;
 
-    -- A hint to listeners, at most one in 20 milliseconds: NOTIFY makes commits queue up behind one another.
-    IF coalesce(pg_sequence_last_value({{ box._notified | literal }}), 0) < extract(epoch FROM now_at) * 1000 THEN
-        PERFORM setval({{ box._notified | literal }}, (extract(epoch FROM now_at) * 1000)::bigint + 20);
-        PERFORM pg_notify({{ (schema ~ "." ~ box_name) | literal }}, '');
-    END IF;
+    {{ queue.notify() }};
 END;
 $$;

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.enqueue_payloads }}(
     topic text,
     payloads text[],
@@ -46,12 +47,13 @@ BEGIN
     ELSIF size = 0 THEN
         RETURN;
     END IF;
-    -- The xid comes before the tickets and before the clock is read: the low marks rest on that.
+    -- First the xid, then the numbers, then the clock: the low marks rest on that.
     PERFORM pg_current_xact_id();
-    now_at := {{ db._now }}();
-    stem := {{ "now_at" | message_id_stem }};
     -- All at once, so that other producers seldom draw from between them.
     ids := ARRAY(SELECT nextval({{ box._ids | literal }}) FROM generate_series(1, size));
+    now_at := {{ db._now }}();
+    {{ queue.enter_lane("level") }};
+    stem := {{ "now_at" | message_id_stem }};
     message_ids := ARRAY(SELECT {{ "u.id" | drawn_message_id("stem") }} FROM unnest(ids) AS u (id));
 
     INSERT INTO {{ box.message }} (
@@ -86,10 +88,6 @@ BEGIN
     RETURN QUERY
     SELECT generate_series(1, size::bigint), unnest(ids), unnest(message_ids);
 
-    -- A hint to listeners, at most one in 20 milliseconds: NOTIFY makes commits queue up behind one another.
-    IF coalesce(pg_sequence_last_value({{ box._notified | literal }}), 0) < extract(epoch FROM now_at) * 1000 THEN
-        PERFORM setval({{ box._notified | literal }}, (extract(epoch FROM now_at) * 1000)::bigint + 20);
-        PERFORM pg_notify({{ (schema ~ "." ~ box_name) | literal }}, '');
-    END IF;
+    {{ queue.notify() }};
 END;
 $$;

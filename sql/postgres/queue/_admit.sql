@@ -1,20 +1,32 @@
+{% import "macros/queue.sql" as queue with context %}
+{# Whether a group has members beside those that are just added. #}
+{% macro others_wait(group_id) %}
+EXISTS (
+                SELECT FROM {{ box.group_member }} AS gm
+                WHERE gm.group_id = {{ group_id }} AND gm.id >= low_grouped AND gm.id <> ALL (ids)
+                OFFSET 0
+            )
+{%- endmacro %}
 CREATE OR REPLACE FUNCTION {{ box._admit }}(ids bigint[])
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
     -- Gives freshly written messages their first place: ready under a ticket that is their id, scheduled, or member
-    -- of their group. A member of a group that is surely looked after needs no ticket; otherwise the first member of
-    -- each group here puts one out itself. Nobody waits, and a ticket too many is dropped by the claim that meets it.
+    -- of their group. A member of a group that is surely looked after, because it is held or others wait already, needs
+    -- no ticket; otherwise the first member of each group here puts one out itself. Nobody waits, and a ticket too many is
+    -- dropped by the claim that meets it. The caller has drawn the ids, after its xid.
     -- returns: none
     -- errors: none
     -- locks: group
     -- role: internal
 DECLARE
     now_at timestamptz := {{ db._now }}();
+    low_grouped bigint;
     groups text[];
     known text[] := '{}';
 BEGIN
+    {{ queue.enter_lanes() }};
     INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic)
     SELECT -m.priority, m.id, m.id, m.expires_at, m.topic
     FROM {{ box.message }} AS m
@@ -44,13 +56,24 @@ BEGIN
         RETURN;
     END IF;
 
-    -- Under an older snapshot a group's row proves nothing, and locking one that has gone would fail.
+    IF {{ queue.mark(box._grouped) }} = 0 THEN
+        PERFORM setval({{ box._grouped | literal }}, 1);
+    END IF;
+    low_grouped := {{ queue.mark(box._low_grouped) }};
+
+    -- Whoever takes away the last that shows a group to be looked after has to know that nobody is adding to it, which
+    -- this lock denies; so what shows after the lock is sure. Under an older snapshot nothing is.
     IF current_setting('transaction_isolation') = 'read committed' THEN
         known := ARRAY(
             SELECT g.group_id
             FROM {{ box.group }} AS g
-            WHERE g.group_id = ANY (groups)
+            WHERE g.group_id = ANY (groups) AND ({{ queue.is_held("g.group_id") }} OR {{ others_wait("g.group_id") }})
             FOR KEY SHARE SKIP LOCKED
+        );
+        known := ARRAY(
+            SELECT u.group_id
+            FROM unnest(known) AS u (group_id)
+            WHERE {{ queue.is_held("u.group_id") }} OR {{ others_wait("u.group_id") }}
         );
     END IF;
     -- The ticket bears a number of our own, but stands where the group's head calls for, whoever wrote that.
@@ -67,8 +90,8 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT gm.id
             FROM {{ box.group_member }} AS gm
-            WHERE gm.group_id = own.group_id
-            ORDER BY gm.id
+            WHERE gm.group_id = own.group_id AND gm.id >= low_grouped
+            ORDER BY gm.group_id, gm.id
             LIMIT 1
         ) AS first_member
         -- OFFSET 0 keeps a lookup a lookup, whatever the planner knew of the tables when it made the plan.

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box._place }}(ids bigint[])
 RETURNS void
 LANGUAGE plpgsql
@@ -10,8 +11,11 @@ AS $$
     -- locks: none
     -- role: internal
 DECLARE
-    now_at timestamptz := {{ db._now }}();
+    now_at timestamptz;
 BEGIN
+    {{ queue.touch() }};
+    now_at := {{ db._now }}();
+    {{ queue.enter_lanes() }};
     INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic)
     SELECT p.lane, nextval({{ box._ids | literal }}), p.id, p.expires_at, p.topic
     FROM (

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box._probe }}(groups text[])
 RETURNS void
 LANGUAGE plpgsql
@@ -10,6 +11,10 @@ AS $$
     -- locks: none
     -- role: internal
 BEGIN
+    IF groups = '{}' THEN
+        RETURN;
+    END IF;
+    {{ queue.touch() }};
     INSERT INTO {{ box.scheduled }} (due_at, no, lane, topic, group_id)
     SELECT {{ db._now }}() + interval '0.2 seconds', nextval({{ box._ids | literal }}), 0, '', g.group_id
     FROM unnest(groups) AS g (group_id);

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box._promote }}(room integer)
 RETURNS void
 LANGUAGE plpgsql
@@ -20,7 +21,7 @@ AS $$
     -- role: internal
 DECLARE
     now_at timestamptz := {{ db._now }}();
-    from_at timestamptz := to_timestamp((SELECT s.last_value FROM {{ box._low_due }} AS s) / 1000000.0);
+    from_at timestamptz := {{ queue.time_mark(box._low_due) }};
     groups text[];
 {% if box_name == "outbox" %}
     joins uuid[];
@@ -67,11 +68,11 @@ BEGIN
 {% endif %}
 
     IF groups IS NOT NULL THEN
-        PERFORM {{ box._regroup }}(groups);
+        PERFORM {{ box._regroup }}({{ box._surplus }}(groups));
     END IF;
     -- Probes, and tickets of a group that has another, take room from messages; where there are many, they go at once.
-    IF spare * 2 > room AND room < 1000000 THEN
-        PERFORM {{ box._promote }}(greatest(10000, room * 10));
+    IF spare * 2 > room AND room < 5000 THEN
+        PERFORM {{ box._promote }}(5000);
     END IF;
 END;
 $$;

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box._reap }}(batch_size integer)
 RETURNS integer
 LANGUAGE plpgsql
@@ -9,30 +10,52 @@ AS $$
     -- Takes back up to batch_size leases that have run out, skipping what anybody else has locked. Each counts an
     -- attempt; a message whose attempts thereby reach max_attempts dies, so that one that kills its worker every
     -- time does not come back for ever.
+    -- Looks at those whose time was over since the last look, for what was over before that was seen then; and at those
+    -- that a look had to pass over. What is committed later than its own time a patrol finds. A clock that was set back
+    -- begins anew.
     -- returns: integer
     -- errors: none
     -- locks: group, lease, message
     -- role: internal
 DECLARE
     now_at timestamptz := {{ db._now }}();
-    from_at timestamptz := to_timestamp((SELECT s.last_value FROM {{ box._low_lease }} AS s) / 1000000.0);
+    looked timestamptz := {{ queue.time_mark(box._low_lease) }};
+    left_at timestamptz := nullif({{ queue.mark(box._left_lease) }}, 0) * interval '1 microsecond' + 'epoch'::timestamptz;
+    from_at timestamptz := CASE WHEN looked > now_at THEN '-infinity' ELSE looked - interval '2 seconds' END;
     limit_attempts integer;
+    found integer;
     candidates bigint[];
     groups text[];
     locked text[] := '{}';
     gone_ids bigint[];
     dying bigint[];
 BEGIN
-    SELECT array_agg(c.id), array_agg(DISTINCT c.group_id) FILTER (WHERE c.group_id IS NOT NULL)
-    INTO candidates, groups
+    IF left_at IS NOT NULL AND NOT EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.locked_until = left_at) THEN
+        -- There may be others that were passed over; they end later than this one.
+        from_at := least(from_at, left_at);
+    END IF;
+    SELECT
+        count(*), array_agg(c.id), array_agg(DISTINCT c.group_id) FILTER (WHERE c.group_id IS NOT NULL),
+        CASE WHEN count(*) = batch_size THEN max(c.locked_until) + interval '2 seconds' ELSE now_at END
+    INTO found, candidates, groups, looked
     FROM (
-        SELECT l.id, l.group_id
+        SELECT l.id, l.group_id, l.locked_until
         FROM {{ box.lease }} AS l
-        WHERE l.locked_until >= from_at AND l.locked_until < now_at
-        ORDER BY l.locked_until
+        WHERE l.locked_until = left_at AND left_at < from_at
+        UNION ALL
+        SELECT n.*
+        FROM (
+            SELECT l.id, l.group_id, l.locked_until
+            FROM {{ box.lease }} AS l
+            WHERE l.locked_until >= from_at AND l.locked_until < now_at
+            ORDER BY l.locked_until
+            LIMIT batch_size
+        ) AS n
         LIMIT batch_size
     ) AS c;
-    IF candidates IS NULL THEN
+    PERFORM setval({{ box._low_lease | literal }}, (extract(epoch FROM least(looked, now_at)) * 1000000)::bigint);
+    IF found = 0 THEN
+        PERFORM setval({{ box._left_lease | literal }}, 0);
         RETURN 0;
     END IF;
     IF groups IS NOT NULL THEN
@@ -53,14 +76,24 @@ BEGIN
             INNER JOIN {{ box.message }} AS m ON m.id = c.id
             WHERE c.id = ANY (candidates)
                 AND c.locked_until < now_at
-                AND (c.group_id IS NULL OR c.group_id = ANY (locked))
+                -- A group without a row nobody can hold.
+                AND (
+                    c.group_id IS NULL
+                    OR c.group_id = ANY (locked)
+                    OR NOT EXISTS (SELECT FROM {{ box.group }} AS g WHERE g.group_id = c.group_id OFFSET 0)
+                )
             ORDER BY c.id
-            FOR UPDATE SKIP LOCKED
+            FOR UPDATE OF c, m SKIP LOCKED
         ))
         RETURNING l.id
     )
-    SELECT array_agg(gone.id) INTO gone_ids FROM gone;
-    IF gone_ids IS NULL THEN
+    SELECT coalesce(array_agg(gone.id), '{}') INTO gone_ids FROM gone;
+    PERFORM setval({{ box._left_lease | literal }}, coalesce((
+        SELECT (extract(epoch FROM min(l.locked_until)) * 1000000)::bigint
+        FROM {{ box.lease }} AS l
+        WHERE l.id = ANY (candidates) AND l.id <> ALL (gone_ids) AND l.locked_until < now_at
+    ), 0));
+    IF gone_ids = '{}' THEN
         RETURN 0;
     END IF;
 

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box._replace }}(keys text[], newest bigint[])
 RETURNS text[]
 LANGUAGE plpgsql
@@ -40,15 +41,7 @@ BEGIN
         SELECT m.id
         FROM {{ box.message }} AS m
         WHERE m.id = ANY (older)
-            AND NOT EXISTS (
-                SELECT FROM (
-                    SELECT n.id + n.span AS next_id FROM {{ box.done }} AS n
-                    WHERE n.id <= m.id AND n.id > m.id - 1000
-                    ORDER BY n.id DESC
-                    LIMIT 1
-                ) AS run
-                WHERE run.next_id > m.id
-            )
+            AND NOT {{ queue.is_done("m.id") }}
         FOR UPDATE SKIP LOCKED
     );
     removed := {{ box._withdraw }}(older);

@@ -42,7 +42,7 @@ BEGIN
         WHERE s.ctid = ANY (ARRAY(
             SELECT c.ctid
             FROM place
-            INNER JOIN {{ box.scheduled }} AS c ON c.due_at = place.due_at AND c.no = place.id
+            INNER JOIN {{ box.scheduled }} AS c ON c.due_at = place.due_at AND c.no = place.id AND c.id = place.id
             FOR UPDATE OF c SKIP LOCKED
         ))
         RETURNING s.id

@@ -1,8 +1,9 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.abandon }}(
     owner_token uuid,
     ids bigint[],
     last_error text DEFAULT NULL,
-    delay_seconds numeric DEFAULT NULL
+    delay_seconds double precision DEFAULT NULL
 )
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
@@ -53,12 +54,12 @@ BEGIN
             INTO base, cap
             FROM {{ box.settings }} AS s;
         END IF;
+        {{ queue.touch() }};
         now_at := {{ db._now }}();
         UPDATE {{ box.message }} AS m
         SET
             attempt = m.attempt + 1,
-            due_at = now_at + make_interval(secs => coalesce(
-                delay_seconds::double precision, least(base * power(2, least(m.attempt + 1, 64)), cap))),
+            due_at = now_at + make_interval(secs => coalesce(delay_seconds, least(base * power(2, least(m.attempt + 1, 64)), cap))),
             last_error = coalesce(nullif(new_error, ''), m.last_error)
         WHERE m.id = ANY (gone_ids);
         PERFORM {{ box._put_back }}(gone_ids);

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.ack }}(owner_token uuid, ids bigint[])
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
@@ -24,10 +25,9 @@ BEGIN
     IF (owner_token <> '00000000-0000-0000-0000-000000000000' AND ids IS NOT NULL) IS NOT TRUE THEN
         PERFORM {{ db._check_settling }}(owner_token, ids);
     END IF;
-    IF EXISTS (SELECT FROM {{ box.group }}) THEN
+    IF {{ queue.mark(box._grouped) }} > 0 THEN
         groups := {{ box._lock_groups }}(owner_token, ids);
     END IF;
-    now_at := {{ db._now }}();
 
     WITH gone AS (
         DELETE FROM {{ box.lease }} AS l
@@ -43,6 +43,8 @@ BEGIN
     INTO moved, moved_ids, first_id, last_id
     FROM gone;
 
+    -- Read once the transaction has an xid and has drawn a number: the low marks rest on that.
+    now_at := {{ db._now }}();
     IF last_id - first_id < least(moved, 1000) THEN
         INSERT INTO {{ box.done }} (id, processed_at, span, processed_by) VALUES (first_id, now_at, moved, $1);
     ELSIF moved > 0 THEN

@@ -1,3 +1,5 @@
+{% import "macros/queue.sql" as queue with context %}
+{% import "macros/claim.sql" as parts with context %}
 CREATE OR REPLACE FUNCTION {{ box.claim }}(
     owner_token uuid,
     lease_seconds integer,
@@ -5,33 +7,7 @@ CREATE OR REPLACE FUNCTION {{ box.claim }}(
     topics text[] DEFAULT NULL
 )
 RETURNS TABLE (
-    id bigint,
-{% if kind == "inbox" %}
-    message_id text,
-    source text,
-    topic text,
-    payload text,
-    hash bytea,
-{% else %}
-    message_id uuid,
-    topic text,
-    payload text,
-    correlation_id text,
-{% endif %}
-    group_id text,
-    priority smallint,
-    headers jsonb,
-    attempt integer,
-{% if kind == "inbox" %}
-    first_seen_at timestamptz,
-    last_seen_at timestamptz,
-{% else %}
-    created_at timestamptz,
-{% endif %}
-    due_at timestamptz,
-    expires_at timestamptz,
-    last_error text,
-    locked_until timestamptz
+{{ parts.result() }}
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -55,46 +31,63 @@ AS $$
     -- errors: PB001, PB003
     -- locks: group, lease, message
     -- role: worker
+    --
+    -- It ends, because a lane is read upwards only, from its low mark to the last number that was drawn when the claim
+    -- began: what comes back to the queue meanwhile has a higher one. And it ends soon, because it takes rows no more than
+    -- a hundred times and looks for expired messages no more than eight times, and then answers with what it has.
 DECLARE
     now_at timestamptz := {{ db._now }}();
     until_at timestamptz;
+    -- Where it reads: the lanes in their order, in each from a mark to the last number there is.
+    lanes integer[];
+    at_lane integer;
     low bigint;
-    longest integer;
-    head_ticket bigint;
-    from_due timestamptz;
-    from_lease timestamptz;
-    any_due boolean;
-    any_expired boolean;
-    any_urgent boolean;
+    low_ticket bigint;
+    last_ticket bigint;
+    at_ticket bigint;
+    next_ticket bigint;
+    takes_left integer := 100;
+    sweeps_left integer := 8;
+    -- What it may hand out: no paused topics, and only those asked for.
     paused text[];
+    paused_bits bigint;
     allowed text[];
-    reach integer;
-    from_lane integer;
-    from_ticket bigint;
-    to_lane integer;
-    is_moved boolean;
+    -- What this session remembers of its topics: which they were, the low mark then, and where their first message stood.
+    memory_name text;
+    memory bigint[];
+    topics_hash bigint;
+    settled bigint;
+    first_ticket bigint;
+    -- What wants care first.
+    from_due timestamptz;
+    looked timestamptz;
+    any_due boolean;
+    any_expired boolean := false;
+    -- One take.
     room integer;
     row_limit integer;
+    reach integer;
+    longest integer;
+    head_ticket bigint;
     got_rows integer;
-    got_longest integer;
     got integer;
+    got_longest integer;
+    got_first bigint;
+    is_run boolean;
     got_ids bigint[];
     got_spans integer[];
     got_topics text[];
     got_groups text[];
-    got_first bigint;
-    got_first_lane integer;
-    got_last_lane integer;
-    got_last_ticket bigint;
-    is_run boolean;
     any_grouped boolean;
-    any_overdue boolean;
     overdue bigint[];
-    -- What is found is a run of one topic as long as it can be one, and otherwise in the arrays.
+    got_last bigint;
+    tried_to bigint;
+    -- What all takes together have found; a single run of one topic, as it mostly is, is read as one range.
+    found integer := 0;
+    all_run boolean := true;
     run_first bigint;
-    run_length integer := 0;
-    run_topic text;
     found_ids bigint[] := '{}';
+    found_spans integer[] := '{}';
     found_topics text[] := '{}';
     found_groups text[] := '{}';
 BEGIN
@@ -106,29 +99,34 @@ BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'claim: needs a READ COMMITTED transaction';
     END IF;
-
     IF topics IS NOT NULL THEN
-        allowed := ARRAY(SELECT DISTINCT u.topic FROM unnest(topics) AS u (topic));
+        allowed := ARRAY(SELECT DISTINCT u.topic FROM unnest(topics) AS u (topic) ORDER BY 1);
+        -- What this transaction has taken already it would not see, though a rollback brings it back.
+        IF pg_current_xact_id_if_assigned() IS NULL THEN
+            memory_name := 'pysqlbox.topics_' || {{ box.ready | literal }}::regclass::oid;
+        END IF;
     END IF;
 
-    -- Now and then somebody moves the low marks up, before anything is written, and very seldom looks whether they are
-    -- right at all, for that walks over all dead rows, of which a held snapshot leaves many; more often where nothing is
-    -- found.
-    IF random() < 0.03 THEN
-        PERFORM {{ box._tick }}(random() < 0.0005);
+    -- Now and then somebody moves the low marks up and looks whether they are right; at once if the clock was set back.
+    looked := {{ queue.time_mark(box._low_lease) }};
+    IF random() < 0.03 OR looked > now_at THEN
+        PERFORM {{ box._tick }}();
+        PERFORM {{ box._patrol }}(32);
+        looked := {{ queue.time_mark(box._low_lease) }};
     END IF;
 
-    -- Read without a query, and before the snapshot of the next one; null is a mark that never moved.
-    low := coalesce(pg_sequence_last_value({{ box._low_ticket | literal }}), 0);
-    from_due := to_timestamp(coalesce(pg_sequence_last_value({{ box._low_due | literal }}), 0) / 1000000.0);
-    from_lease := to_timestamp(coalesce(pg_sequence_last_value({{ box._low_lease | literal }}), 0) / 1000000.0);
+    -- Look: the marks are read before the snapshot of the query.
+    settled := {{ queue.mark(box._settled) }};
+    low_ticket := {{ queue.mark(box._low_ticket) }};
+    low := low_ticket;
+    from_due := {{ queue.time_mark(box._low_due) }};
     SELECT
         EXISTS (SELECT FROM {{ box.scheduled }} AS s WHERE s.due_at >= from_due AND s.due_at <= now_at),
-        EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.locked_until >= from_lease AND l.locked_until < now_at),
-        EXISTS (SELECT FROM {{ box.ready }} AS r WHERE r.lane < 0),
-        ARRAY(SELECT p.topic FROM {{ box.paused }} AS p),
+        ARRAY(SELECT n.lane FROM {{ box.lane }} AS n),
+        ARRAY(SELECT p.topic FROM {{ box.paused }} AS p ORDER BY p.topic),
+        (SELECT q.last_value FROM {{ box._ids }} AS q),
         head.ticket, head.longest
-    INTO any_due, any_expired, any_urgent, paused, head_ticket, longest
+    INTO any_due, lanes, paused, last_ticket, head_ticket, longest
     FROM (
         SELECT min(h.ticket) AS ticket, max(h.span) AS longest
         FROM (
@@ -140,23 +138,48 @@ BEGIN
         ) AS h
     ) AS head;
 
-    IF any_expired THEN
-        PERFORM {{ box._reap }}(100);
+    -- Care: what it brings back is there for this claim too.
+    IF looked NOT BETWEEN now_at - interval '0.2 seconds' AND now_at THEN
+        any_expired := {{ box._reap }}(100) > 0;
     END IF;
     IF any_due THEN
         PERFORM {{ box._promote }}(greatest(batch_size, 100));
-        any_urgent := true;
     END IF;
+    IF any_due OR any_expired THEN
+        SELECT q.last_value, ARRAY(SELECT n.lane FROM {{ box.lane }} AS n) INTO last_ticket, lanes FROM {{ box._ids }} AS q;
+    END IF;
+
+    -- Where to read. The dead rows before the head were walked over once; what was committed there since is the next
+    -- claim's.
+    low := coalesce(head_ticket, low);
     IF paused <> '{}' THEN
         IF paused @> '{""}' THEN
             RETURN;
         END IF;
-        allowed := {{ box._unpaused }}(allowed, paused);
+        IF allowed IS NULL THEN
+            paused_bits := {{ queue.paused_bits("paused") }};
+            low := greatest(low, {{ queue.low_open("paused_bits") }});
+            SELECT max(h.span) INTO longest
+            FROM (
+                SELECT r.span
+                FROM {{ box.ready }} AS r
+                WHERE r.lane = 0 AND r.ticket >= low AND r.topic <> ALL (paused)
+                ORDER BY r.lane, r.ticket
+                LIMIT 3
+            ) AS h;
+        ELSE
+            allowed := ARRAY(SELECT u.topic FROM unnest(allowed) AS u (topic) WHERE u.topic <> ALL (paused));
+        END IF;
     END IF;
-    IF allowed IS NULL THEN
-        -- The dead rows before the head were walked over once; what was committed there since is the next claim's.
-        low := coalesce(head_ticket, low);
-    ELSE
+    IF memory_name IS NOT NULL THEN
+        -- Messages of other topics hold the low mark back, however far these have come.
+        topics_hash := hash_array_extended(allowed, 0);
+        memory := string_to_array(nullif(current_setting(memory_name, true), ''), ' ')::bigint[];
+        IF memory[1] = topics_hash AND memory[2] <= low_ticket THEN
+            low := greatest(low, memory[3]);
+        END IF;
+    END IF;
+    IF allowed IS NOT NULL THEN
         SELECT max(h.span) INTO longest
         FROM unnest(allowed) AS t (topic)
         CROSS JOIN LATERAL (
@@ -167,102 +190,98 @@ BEGIN
             LIMIT 1
         ) AS h;
     END IF;
+    IF lanes = '{}' THEN
+        lanes := '{0}';
+    ELSE
+        lanes := ARRAY(SELECT DISTINCT u.lane FROM unnest(0 || lanes) AS u (lane) ORDER BY u.lane);
+    END IF;
 
-    -- 1: what is above the log, 2: the log, from its low mark, 3: what is below it.
-    FOR step IN 1..3 LOOP
-        CONTINUE WHEN step = 1 AND NOT any_urgent;
-        to_lane := CASE step WHEN 1 THEN -1 WHEN 2 THEN 0 ELSE 32768 END;
-        is_moved := false;
-        reach := 2 * (batch_size - run_length - cardinality(found_ids)) + 20;
-        LOOP
-            room := batch_size - run_length - cardinality(found_ids);
-            EXIT WHEN room <= 0;
-            IF NOT is_moved THEN
-                from_lane := CASE step WHEN 1 THEN -32768 WHEN 2 THEN 0 ELSE 1 END;
-                from_ticket := CASE step WHEN 2 THEN low ELSE 0 END;
-            END IF;
-            -- Only what will be taken is to be locked: as many rows as are needed if all are as long as the longest
-            -- seen. Only the last one may have more messages than there is room for.
-            row_limit := CASE WHEN step = 2 AND longest > 1 THEN 1 + (room - 1) / longest ELSE room END;
+    <<read>>
+    FOREACH at_lane IN ARRAY lanes LOOP
+        at_ticket := CASE
+            WHEN at_lane = 0 THEN low
+            WHEN at_lane < 0 THEN {{ queue.mark(box._low_above) }}
+            ELSE {{ queue.mark(box._low_below) }}
+        END - 1;
+        WHILE at_ticket < last_ticket LOOP
+            room := batch_size - found;
+            EXIT read WHEN room <= 0 OR takes_left = 0;
+            takes_left := takes_left - 1;
+            -- Only what will be taken is to be locked: as many rows as are needed if all are as long as the longest seen.
+            row_limit := CASE WHEN at_lane = 0 AND longest > 1 THEN 1 + (room - 1) / longest ELSE room END;
             IF allowed IS NULL THEN
-                WITH gone AS (
-                    DELETE FROM {{ box.ready }} AS r
-                    WHERE r.ctid = ANY (ARRAY(
-                        SELECT n.place
-                        FROM (
-                            SELECT c.place, sum(c.span) OVER (ORDER BY c.lane, c.ticket ROWS UNBOUNDED PRECEDING) - c.span AS before
-                            FROM (
-                                SELECT w.ctid AS place, w.lane, w.ticket, w.span
+                WITH {% call parts.take() -%}
+                                SELECT w.ctid AS place, w.ticket, w.span
                                 FROM {{ box.ready }} AS w
-                                WHERE (w.lane, w.ticket) >= (from_lane, from_ticket)
-                                    AND w.lane <= to_lane
+                                WHERE w.lane = at_lane
+                                    AND w.ticket > at_ticket
+                                    AND w.ticket <= last_ticket
+                                    AND w.topic <> ALL (paused)
                                 ORDER BY w.lane, w.ticket
                                 LIMIT row_limit
                                 FOR UPDATE SKIP LOCKED
-                            ) AS c
-                        ) AS n
-                        WHERE n.before < room
-                    ))
-                    RETURNING r.lane, r.ticket, r.id, r.span, r.topic, r.group_id, r.expires_at <= now_at AS is_overdue
-                )
-                SELECT
-                    count(*), sum(g.span), max(g.span), min(g.id),
-                    bool_and(g.ticket = g.id) AND max(g.id + g.span) - min(g.id) = sum(g.span) AND min(g.topic) = max(g.topic),
-                    array_agg(g.id), array_agg(g.span), array_agg(g.topic), array_agg(g.group_id),
-                    bool_or(g.group_id IS NOT NULL), bool_or(g.is_overdue),
-                    array_agg(g.id) FILTER (WHERE g.is_overdue), min(g.lane), max(g.lane), max(g.ticket)
+                {%- endcall %}, NULL
                 INTO
                     got_rows, got, got_longest, got_first, is_run, got_ids, got_spans, got_topics, got_groups,
-                    any_grouped, any_overdue, overdue, got_first_lane, got_last_lane, got_last_ticket
-                FROM (SELECT gone.* FROM gone ORDER BY gone.lane, gone.ticket) AS g;
+                    any_grouped, overdue, got_last, tried_to
+                FROM (SELECT gone.* FROM gone ORDER BY gone.ticket) AS g;
             ELSE
-                -- Each topic's own order, merged; every candidate is locked only when its turn comes.
-                WITH gone AS (
-                    DELETE FROM {{ box.ready }} AS r
-                    WHERE r.ctid = ANY (ARRAY(
-                        SELECT n.place
-                        FROM (
-                            SELECT c.place, sum(c.span) OVER (ORDER BY c.lane, c.ticket ROWS UNBOUNDED PRECEDING) - c.span AS before
-                            FROM (
-                                SELECT p.place, p.span, c.lane, c.ticket
-                                FROM (
-                                    SELECT n.lane, n.ticket
-                                    FROM unnest(allowed) AS t (topic)
-                                    CROSS JOIN LATERAL (
-                                        SELECT c.lane, c.ticket
-                                        FROM {{ box.ready }} AS c
-                                        WHERE c.topic = t.topic
-                                            AND (c.lane, c.ticket) >= (from_lane, from_ticket)
-                                            AND c.lane <= to_lane
-                                        ORDER BY c.topic, c.lane, c.ticket
-                                        LIMIT reach
-                                    ) AS n
-                                    ORDER BY n.lane, n.ticket
-                                ) AS c
+                -- Each topic's own order, merged; every candidate is locked only when its turn comes. If a topic has more
+                -- than what is within reach, then beyond that others may come first.
+                reach := 2 * room + 20;
+                WITH candidate AS MATERIALIZED (
+                    SELECT n.topic, n.ticket
+                    FROM unnest(allowed) AS t (topic)
+                    CROSS JOIN LATERAL (
+                        SELECT c.topic, c.ticket
+                        FROM {{ box.ready }} AS c
+                        WHERE c.topic = t.topic
+                            AND c.lane = at_lane
+                            AND c.ticket > at_ticket
+                            AND c.ticket <= last_ticket
+                        ORDER BY c.topic, c.lane, c.ticket
+                        LIMIT reach
+                    ) AS n
+                    ORDER BY n.ticket
+                ),
+                {% call parts.take() -%}
+                                SELECT w.place, candidate.ticket, w.span
+                                FROM candidate
                                 CROSS JOIN LATERAL (
                                     SELECT x.ctid AS place, x.span
                                     FROM {{ box.ready }} AS x
-                                    WHERE x.lane = c.lane AND x.ticket = c.ticket
+                                    WHERE x.lane = at_lane AND x.ticket = candidate.ticket
                                     FOR UPDATE SKIP LOCKED
-                                ) AS p
+                                ) AS w
                                 LIMIT row_limit
-                            ) AS c
-                        ) AS n
-                        WHERE n.before < room
-                    ))
-                    RETURNING r.lane, r.ticket, r.id, r.span, r.topic, r.group_id, r.expires_at <= now_at AS is_overdue
-                )
-                SELECT
-                    count(*), sum(g.span), max(g.span), min(g.id),
-                    bool_and(g.ticket = g.id) AND max(g.id + g.span) - min(g.id) = sum(g.span) AND min(g.topic) = max(g.topic),
-                    array_agg(g.id), array_agg(g.span), array_agg(g.topic), array_agg(g.group_id),
-                    bool_or(g.group_id IS NOT NULL), bool_or(g.is_overdue),
-                    array_agg(g.id) FILTER (WHERE g.is_overdue), min(g.lane), max(g.lane), max(g.ticket)
+                {%- endcall %},
+                    (
+                        SELECT min(f.last)
+                        FROM (
+                            SELECT max(candidate.ticket) AS last FROM candidate
+                            GROUP BY candidate.topic HAVING count(*) = reach
+                        ) AS f
+                    ),
+                    (SELECT min(candidate.ticket) FROM candidate)
                 INTO
                     got_rows, got, got_longest, got_first, is_run, got_ids, got_spans, got_topics, got_groups,
-                    any_grouped, any_overdue, overdue, got_first_lane, got_last_lane, got_last_ticket
-                FROM (SELECT gone.* FROM gone ORDER BY gone.lane, gone.ticket) AS g;
+                    any_grouped, overdue, got_last, tried_to, first_ticket
+                FROM (SELECT gone.* FROM gone ORDER BY gone.ticket) AS g;
             END IF;
+
+            IF memory_name IS NOT NULL AND at_lane = 0 THEN
+                -- Nothing can come to stand before the first any more, up to the settled number.
+                first_ticket := least(coalesce(first_ticket, last_ticket + 1), settled + 1);
+                IF first_ticket > low + 100 THEN
+                    PERFORM set_config(memory_name, concat_ws(' ', topics_hash, low_ticket, first_ticket), false);
+                END IF;
+                memory_name := NULL;
+            END IF;
+
+            -- Onwards: behind what was taken, or behind what was within reach and could not be.
+            next_ticket := least(tried_to, CASE WHEN got >= room OR got_rows >= row_limit THEN got_last END);
+            at_ticket := coalesce(next_ticket, last_ticket);
+            CONTINUE WHEN got_rows = 0;
 
             IF got > room THEN
                 -- What there is no room for stays, as a run under the number of its own first message.
@@ -272,148 +291,111 @@ BEGIN
                 got_spans[got_rows] := got_spans[got_rows] - (got - room);
                 got := room;
             END IF;
-            IF step = 2 THEN
-                longest := got_longest;
-            END IF;
-            IF step = 2 AND is_run AND any_grouped IS FALSE AND any_overdue IS NOT TRUE AND found_ids = '{}'
-                AND (run_length = 0 OR (got_first = run_first + run_length AND got_topics[1] = run_topic))
-            THEN
-                run_first := coalesce(run_first, got_first);
-                run_length := run_length + got;
-                run_topic := got_topics[1];
-            ELSIF got > 0 THEN
-                IF run_length > 0 THEN
-                    found_ids := ARRAY(SELECT g.id FROM generate_series(run_first, run_first + run_length - 1) AS g (id));
-                    found_topics := array_fill(run_topic, ARRAY[run_length]);
-                    found_groups := array_fill(NULL::text, ARRAY[run_length]);
-                    run_length := 0;
-                END IF;
-                IF got > got_rows THEN
-                    SELECT array_agg(e.id), array_agg(e.topic), array_agg(e.group_id)
-                    INTO got_ids, got_topics, got_groups
-                    FROM (
-                        SELECT coalesce(g.id, u.id) AS id, u.topic, u.group_id
-                        FROM unnest(got_ids, got_spans, got_topics, got_groups) WITH ORDINALITY
-                            AS u (id, span, topic, group_id, place)
-                        LEFT JOIN LATERAL generate_series(u.id, u.id + u.span - 1) AS g (id) ON true
-                        ORDER BY u.place, g.id
-                    ) AS e;
-                END IF;
-                IF any_overdue THEN
+            longest := CASE WHEN at_lane = 0 THEN got_longest ELSE longest END;
+
+            IF any_grouped OR overdue IS NOT NULL THEN
+                is_run := false;
+                IF overdue IS NOT NULL THEN
                     PERFORM {{ box._bury }}(overdue, NULL, true);
                 END IF;
-                IF any_grouped OR any_overdue THEN
-                    -- A group's ticket becomes the messages at its head, as many as leave each other ticket a place.
-                    SELECT
-                        found_ids || array_agg(e.id ORDER BY e.place, e.id),
-                        found_topics || array_agg(e.topic ORDER BY e.place, e.id),
-                        found_groups || array_agg(e.group_id ORDER BY e.place, e.id)
-                    INTO found_ids, found_topics, found_groups
-                    FROM (
-                        SELECT u.place, u.id, u.topic, NULL AS group_id
-                        FROM unnest(got_ids, got_topics) WITH ORDINALITY AS u (id, topic, place)
-                        WHERE u.id IS NOT NULL AND u.id <> ALL (coalesce(overdue, '{}'))
-                        UNION ALL
-                        SELECT min(u.place), c.id, c.topic, c.group_id
-                        FROM {{ box._claim_groups }}(
-                            array_remove(got_groups, NULL),
-                            (
-                                SELECT 1 + (room - got) / greatest(1, count(DISTINCT d.group_id))
-                                FROM unnest(got_groups) AS d (group_id)
-                            )::integer,
-                            allowed
-                        ) AS c
-                        INNER JOIN unnest(got_groups) WITH ORDINALITY AS u (group_id, place) USING (group_id)
-                        GROUP BY c.id, c.topic, c.group_id
-                    ) AS e;
-                ELSE
-                    found_ids := found_ids || got_ids;
-                    found_topics := found_topics || got_topics;
-                    found_groups := found_groups || got_groups;
-                END IF;
+                -- A group's ticket becomes the messages at its head, as many as leave each other ticket a place.
+                SELECT
+                    count(*), array_agg(e.id ORDER BY e.place, e.id), array_agg(e.span ORDER BY e.place, e.id),
+                    array_agg(e.topic ORDER BY e.place, e.id), array_agg(e.group_id ORDER BY e.place, e.id)
+                INTO got, got_ids, got_spans, got_topics, got_groups
+                FROM (
+                    SELECT u.place, u.id, u.span, u.topic, NULL AS group_id
+                    FROM unnest(got_ids, got_spans, got_topics) WITH ORDINALITY AS u (id, span, topic, place)
+                    WHERE u.id IS NOT NULL AND u.id <> ALL (coalesce(overdue, '{}'))
+                    UNION ALL
+                    SELECT min(u.place), c.id, 1, c.topic, c.group_id
+                    FROM {{ box._claim_groups }}(
+                        array_remove(got_groups, NULL),
+                        (
+                            SELECT 1 + (room - got) / greatest(1, count(DISTINCT d.group_id))
+                            FROM unnest(got_groups) AS d (group_id)
+                        )::integer,
+                        allowed,
+                        paused
+                    ) AS c
+                    INNER JOIN unnest(got_groups) WITH ORDINALITY AS u (group_id, place) USING (group_id)
+                    GROUP BY c.id, c.topic, c.group_id
+                ) AS e;
+                got := coalesce((SELECT sum(u.span) FROM unnest(got_spans) AS u (span)), 0);
             END IF;
-            IF got >= room OR got_rows >= row_limit THEN
-                -- What was just deleted would be walked over by the next look, which comes where much of it could not
-                -- be handed out: tickets of groups that have ended, messages that have expired.
-                is_moved := true;
-                from_ticket := CASE WHEN got_first_lane = got_last_lane THEN got_last_ticket ELSE 0 END;
-                from_lane := got_last_lane;
-                CONTINUE;
+
+            IF got > 0 THEN
+                all_run := all_run AND is_run
+                    AND (found = 0 OR (got_first = run_first + found AND got_topics[1] = found_topics[1]));
+                run_first := coalesce(run_first, got_first);
+                found := found + got;
+                found_ids := found_ids || got_ids;
+                found_spans := found_spans || got_spans;
+                found_topics := found_topics || got_topics;
+                found_groups := found_groups || got_groups;
             END IF;
-            EXIT WHEN allowed IS NULL;
-            IF is_moved THEN
-                -- Where others had more of one topic locked than was within reach, another topic's rows came first.
-                is_moved := false;
-                CONTINUE;
+            IF overdue IS NOT NULL THEN
+                -- Where one has expired many may have: they go in a large set.
+                EXIT read WHEN sweeps_left = 0;
+                sweeps_left := sweeps_left - 1;
+                PERFORM {{ box._sweep }}(at_lane, at_ticket, last_ticket, allowed);
             END IF;
-            EXIT WHEN NOT EXISTS (
-                -- Somebody may have had everything within reach locked while more lies beyond it.
-                SELECT FROM unnest(allowed) AS t (topic)
-                CROSS JOIN LATERAL (
-                    SELECT FROM {{ box.ready }} AS c
-                    WHERE c.topic = t.topic
-                        AND (c.lane, c.ticket) >= (from_lane, from_ticket)
-                        AND c.lane <= to_lane
-                    ORDER BY c.topic, c.lane, c.ticket
-                    OFFSET reach - got_rows
-                    LIMIT 1
-                ) AS beyond
-            );
-            reach := 4 * reach;
         END LOOP;
     END LOOP;
 
-    IF run_length > 0 OR found_ids <> '{}' THEN
-        -- The clock is read after the first write: a low mark reckons with leases that begin after their xid.
-        until_at := {{ db._now }}() + make_interval(secs => lease_seconds);
-    END IF;
-    IF run_length > 0 THEN
-        RETURN QUERY
-        WITH leased AS (
-            INSERT INTO {{ box.lease }} (id, owner_token, locked_until, topic)
-            SELECT g.id, $1, until_at, run_topic
-            FROM generate_series(run_first, run_first + run_length - 1) AS g (id)
-        )
-        SELECT
-{% if kind == "inbox" %}
-            m.id, m.message_id, m.source, m.topic, m.payload, m.hash, m.group_id, m.priority, m.headers, m.attempt,
-            m.first_seen_at, m.last_seen_at, m.due_at, m.expires_at, m.last_error, until_at
-{% else %}
-            m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.group_id, m.priority, m.headers, m.attempt,
-            m.created_at, m.due_at, m.expires_at, m.last_error, until_at
-{% endif %}
-        FROM {{ box.message }} AS m
-        WHERE m.id >= run_first AND m.id < run_first + run_length
-        ORDER BY m.id;
-    ELSIF found_ids <> '{}' THEN
-        RETURN QUERY
-        WITH leased AS (
-            INSERT INTO {{ box.lease }} (id, owner_token, locked_until, topic, group_id)
-            SELECT u.id, $1, until_at, u.topic, u.group_id
-            FROM unnest(found_ids, found_topics, found_groups) AS u (id, topic, group_id)
-        )
-        SELECT
-{% if kind == "inbox" %}
-            m.id, m.message_id, m.source, m.topic, m.payload, m.hash, m.group_id, m.priority, m.headers, m.attempt,
-            m.first_seen_at, m.last_seen_at, m.due_at, m.expires_at, m.last_error, until_at
-{% else %}
-            m.id, m.message_id, m.topic, m.payload, m.correlation_id, m.group_id, m.priority, m.headers, m.attempt,
-            m.created_at, m.due_at, m.expires_at, m.last_error, until_at
-{% endif %}
-        FROM unnest(found_ids) WITH ORDINALITY AS u (id, place)
-        CROSS JOIN LATERAL (
-            -- OFFSET 0 keeps it a lookup, whatever the planner knew of the table when it made the plan.
-            SELECT w.* FROM {{ box.message }} AS w WHERE w.id = u.id OFFSET 0
-        ) AS m
-        ORDER BY u.place;
-    ELSE
-        IF random() < 0.0075 THEN
+    IF found = 0 THEN
+        -- Nobody is kept waiting by a look at what may have come late, or stands where a mark should not be.
+        IF {{ queue.mark(box._low_sure) }} < {{ queue.mark(box._low_ticket) }} THEN
             PERFORM {{ box._tick }}(true);
+        END IF;
+        IF random() < 0.05 THEN
+            PERFORM {{ box._patrol }}(32);
         END IF;
         -- Whoever finds nothing is about to wait, so the next enqueue notifies at once, however short ago the last did.
         IF pg_sequence_last_value({{ box._notified | literal }}) BETWEEN 1 AND 8000000000000000000 THEN
             PERFORM setval({{ box._notified | literal }}, 0);
         END IF;
+        RETURN;
     END IF;
+
+    until_at := {{ db._now }}() + make_interval(secs => lease_seconds);
+    IF all_run THEN
+        RETURN QUERY
+        WITH leased AS (
+            INSERT INTO {{ box.lease }} (id, owner_token, locked_until, topic)
+            SELECT g.id, $1, until_at, found_topics[1]
+            FROM generate_series(run_first, run_first + found - 1) AS g (id)
+        )
+        SELECT
+{{ parts.columns() }}
+        FROM {{ box.message }} AS m
+        WHERE m.id >= run_first AND m.id < run_first + found
+        ORDER BY m.id;
+        RETURN;
+    END IF;
+    IF found > cardinality(found_ids) THEN
+        SELECT array_agg(e.id), array_agg(e.topic), array_agg(e.group_id)
+        INTO found_ids, found_topics, found_groups
+        FROM (
+            SELECT g.id, u.topic, u.group_id
+            FROM unnest(found_ids, found_spans, found_topics, found_groups) WITH ORDINALITY AS u (id, span, topic, group_id, place)
+            CROSS JOIN LATERAL generate_series(u.id, u.id + u.span - 1) AS g (id)
+            ORDER BY u.place, g.id
+        ) AS e;
+    END IF;
+    RETURN QUERY
+    WITH leased AS (
+        INSERT INTO {{ box.lease }} (id, owner_token, locked_until, topic, group_id)
+        SELECT u.id, $1, until_at, u.topic, u.group_id
+        FROM unnest(found_ids, found_topics, found_groups) AS u (id, topic, group_id)
+    )
+    SELECT
+{{ parts.columns() }}
+    FROM unnest(found_ids) WITH ORDINALITY AS u (id, place)
+    CROSS JOIN LATERAL (
+        -- OFFSET 0 keeps it a lookup, whatever the planner knew of the table when it made the plan.
+        SELECT w.* FROM {{ box.message }} AS w WHERE w.id = u.id OFFSET 0
+    ) AS m
+    ORDER BY u.place;
 END;
 $$;

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.cleanup }}(retention_seconds numeric, batch_size integer DEFAULT 1000)
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
@@ -27,6 +28,7 @@ AS $$
 DECLARE
     now_at timestamptz := {{ db._now }}();
     until_at timestamptz;
+    from_at timestamptz;
     room integer;
     more_ids bigint[];
     gone_ids bigint[] := '{}';
@@ -35,6 +37,9 @@ DECLARE
 BEGIN
     PERFORM {{ db._check_cleanup }}(retention_seconds, batch_size);
     until_at := now_at - make_interval(secs => retention_seconds::double precision);
+    -- What earlier cleanups have removed may be dead rows yet: the mark leads past them.
+    PERFORM {{ box._tick }}();
+    from_at := {{ queue.time_mark(box._low_done) }};
 {% if box_name == "outbox" %}
     PERFORM {{ db._join_cleanup }}(until_at, batch_size);
 {% endif %}
@@ -47,13 +52,13 @@ BEGIN
             WHERE n.ctid = ANY (ARRAY(
                 SELECT c.ctid
                 FROM {{ box.done }} AS c
-                WHERE c.processed_at <= until_at
+                WHERE c.processed_at >= from_at AND c.processed_at <= until_at
                 ORDER BY c.processed_at
                 LIMIT (
                     SELECT greatest(1, room / max(h.span))
                     FROM (
                         SELECT d.span FROM {{ box.done }} AS d
-                        WHERE d.processed_at <= until_at
+                        WHERE d.processed_at >= from_at AND d.processed_at <= until_at
                         ORDER BY d.processed_at
                         LIMIT 10
                     ) AS h
@@ -73,7 +78,7 @@ BEGIN
             FROM part
             WHERE part.taken < part.span
         )
-        SELECT array_agg(g.id) INTO more_ids
+        SELECT array_agg(g.id), max(part.processed_at) INTO more_ids, from_at
         FROM part
         CROSS JOIN generate_series(part.id, part.id + part.taken - 1) AS g (id);
         EXIT WHEN more_ids IS NULL;
@@ -96,16 +101,7 @@ BEGIN
         INTO keys, keyed_ids
         FROM gone
         WHERE gone.collapse_key IS NOT NULL;
-        IF keys IS NOT NULL THEN
-            -- What an enqueue of the key has just locked it takes away itself.
-            DELETE FROM {{ box.collapse }} AS c
-            WHERE c.ctid = ANY (ARRAY(
-                SELECT o.ctid
-                FROM unnest(keys, keyed_ids) AS k (collapse_key, id)
-                INNER JOIN {{ box.collapse }} AS o ON o.collapse_key = k.collapse_key AND o.id = k.id
-                FOR UPDATE OF o SKIP LOCKED
-            ));
-        END IF;
+        {{ queue.forget_collapse("keys", "keyed_ids") }};
 {% if box_name == "outbox" %}
         IF EXISTS (SELECT FROM {{ db.join_member }}) THEN
             PERFORM {{ db._join_mark }}(gone_ids, 'completed');
@@ -126,6 +122,10 @@ BEGIN
         FOR UPDATE SKIP LOCKED
     ));
 {% endif %}
+
+    IF {{ queue.mark(box._grouped) }} > 0 THEN
+        PERFORM {{ box._end_groups }}();
+    END IF;
     RETURN QUERY SELECT cardinality(gone_ids);
 END;
 $$;

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.cleanup_dead }}(retention_seconds numeric, batch_size integer DEFAULT 1000)
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
@@ -16,6 +17,8 @@ AS $$
 DECLARE
     now_at timestamptz := {{ db._now }}();
     gone_ids bigint[];
+    keys text[];
+    keyed_ids bigint[];
 BEGIN
     PERFORM {{ db._check_cleanup }}(retention_seconds, batch_size);
     WITH gone AS (
@@ -35,7 +38,14 @@ BEGIN
     -- In key order, like a batch enqueue that renews them.
     PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.source, m.message_id FOR UPDATE;
 {% endif %}
-    DELETE FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids);
+    WITH gone AS (
+        DELETE FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) RETURNING m.id, m.collapse_key
+    )
+    SELECT array_agg(gone.collapse_key), array_agg(gone.id)
+    INTO keys, keyed_ids
+    FROM gone
+    WHERE gone.collapse_key IS NOT NULL;
+    {{ queue.forget_collapse("keys", "keyed_ids") }};
 {% if box_name == "outbox" %}
     IF EXISTS (SELECT FROM {{ db.join_member }}) THEN
         PERFORM {{ db._join_mark }}(gone_ids, 'failed');

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.discard }}(ids bigint[])
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
@@ -14,6 +15,8 @@ AS $$
     -- role: operator
 DECLARE
     gone_ids bigint[];
+    keys text[];
+    keyed_ids bigint[];
 BEGIN
     IF ids IS NULL THEN
         PERFORM {{ db._reject }}('ids', 'must not be null');
@@ -27,7 +30,14 @@ BEGIN
     -- In key order, like a batch enqueue that renews them.
     PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.source, m.message_id FOR UPDATE;
 {% endif %}
-    DELETE FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids);
+    WITH gone AS (
+        DELETE FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) RETURNING m.id, m.collapse_key
+    )
+    SELECT array_agg(gone.collapse_key), array_agg(gone.id)
+    INTO keys, keyed_ids
+    FROM gone
+    WHERE gone.collapse_key IS NOT NULL;
+    {{ queue.forget_collapse("keys", "keyed_ids") }};
 {% if box_name == "outbox" %}
     IF EXISTS (SELECT FROM {{ db.join_member }}) THEN
         PERFORM {{ db._join_mark }}(gone_ids, 'failed');

@@ -4,7 +4,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
     -- Brings back messages whose lease has run out: claimable at once, with one attempt counted, or dead once their
-    -- attempts reach max_attempts. Skips what others have locked. Also checks the low marks from the very start.
+    -- attempts reach max_attempts. Skips what others have locked.
     -- batch_size: from 1 to 10000
     -- returns: affected
     -- errors: PB001
@@ -15,6 +15,7 @@ BEGIN
         PERFORM {{ db._reject }}('batch_size', 'must be from 1 to 10000');
     END IF;
     PERFORM {{ box._tick }}(true);
+    PERFORM {{ box._patrol }}(2000);
     RETURN QUERY SELECT {{ box._reap }}(batch_size);
 END;
 $$;

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.replay }}(ids bigint[])
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
@@ -15,6 +16,7 @@ AS $$
     -- role: operator
 DECLARE
     back bigint[];
+    back_first bigint;
 BEGIN
     IF ids IS NULL THEN
         PERFORM {{ db._reject }}('ids', 'must not be null');
@@ -23,13 +25,15 @@ BEGIN
     WITH gone AS (
         DELETE FROM {{ box.dead }} AS d WHERE d.id = ANY (ids) RETURNING d.id
     )
-    SELECT array_agg(gone.id) INTO back FROM gone;
+    SELECT array_agg(gone.id), min(gone.id) INTO back, back_first FROM gone;
     IF EXISTS (
         SELECT FROM {{ box.message }} AS m WHERE m.id = ANY (ids) AND m.id <> ALL (coalesce(back, '{}'))
     ) THEN
         RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'ids: only dead messages can be replayed';
     END IF;
     IF back IS NOT NULL THEN
+        {{ queue.touch() }};
+        {{ queue.come_back("back_first") }};
 {% if box_name == "outbox" %}
         IF EXISTS (SELECT FROM {{ db.join_member }}) THEN
             PERFORM {{ db._join_mark }}(back, 'failed');

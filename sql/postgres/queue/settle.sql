@@ -1,3 +1,4 @@
+{% import "macros/claim.sql" as parts with context %}
 CREATE OR REPLACE FUNCTION {{ box.settle }}(
     owner_token uuid,
     outcomes jsonb,
@@ -6,33 +7,7 @@ CREATE OR REPLACE FUNCTION {{ box.settle }}(
     topics text[] DEFAULT NULL
 )
 RETURNS TABLE (
-    id bigint,
-{% if kind == "inbox" %}
-    message_id text,
-    source text,
-    topic text,
-    payload text,
-    hash bytea,
-{% else %}
-    message_id uuid,
-    topic text,
-    payload text,
-    correlation_id text,
-{% endif %}
-    group_id text,
-    priority smallint,
-    headers jsonb,
-    attempt integer,
-{% if kind == "inbox" %}
-    first_seen_at timestamptz,
-    last_seen_at timestamptz,
-{% else %}
-    created_at timestamptz,
-{% endif %}
-    due_at timestamptz,
-    expires_at timestamptz,
-    last_error text,
-    locked_until timestamptz
+{{ parts.result() }}
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

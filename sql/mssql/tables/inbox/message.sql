@@ -1,3 +1,4 @@
+{% import "macros/tables.sql" as tables with context %}
 -- What was received, once per (source, message_id), which are kept in key form only, for their unique constraint.
 -- A message that was only seen, never enqueued, has no topic.
 -- Where a message stands is told by the table its id is in: seen, ready, scheduled, group_member, lease, done or dead.
@@ -26,4 +27,4 @@ CREATE TABLE {{ box.message }} (
     ),
     CONSTRAINT {{ key.ck_message_headers }} CHECK (ISJSON(headers) = 1)
 );
-ALTER TABLE {{ box.message }} SET (LOCK_ESCALATION = DISABLE);
+{{ tables.hot(box.message, key.pk_message) }}

@@ -1,3 +1,4 @@
+{% import "macros/tables.sql" as tables with context %}
 -- Fan-ins: how many steps are awaited, and what happens once all of them are over. completed_steps and failed_steps
 -- are the folded part of the log in join_tally: the true counts are these plus that.
 -- A join is locked by an application lock on its id, held to the end of the transaction (on Babelfish PostgreSQL's
@@ -32,7 +33,7 @@ CREATE TABLE {{ db.join }} (
     ),
     CONSTRAINT {{ key.ck_join_status }} CHECK (status IN (N'Pending', N'Completed', N'Failed', N'Cancelled'))
 );
-ALTER TABLE {{ db.join }} SET (LOCK_ESCALATION = DISABLE);
+{{ tables.hot(db.join, key.uq_join_no) }}
 
 CREATE INDEX {{ key.ix_join_tenant }} ON {{ db.join }} (tenant_key, no);
 -- Those that are stuck are few among many that are over.

@@ -1,3 +1,4 @@
+{% import "macros/tables.sql" as tables with context %}
 -- What became of each key. A key that was released, or whose lease ran out, may be acquired again.
 -- The key is kept in key form, the text with a full stop behind it, and too wide for a clustered index.
 CREATE TABLE {{ db.ledger }} (
@@ -23,7 +24,7 @@ CREATE TABLE {{ db.ledger }} (
     ),
     CONSTRAINT {{ key.ck_ledger_attempts }} CHECK (attempts >= 0)
 );
-ALTER TABLE {{ db.ledger }} SET (LOCK_ESCALATION = DISABLE);
+{{ tables.hot(db.ledger, key.uq_ledger_no) }}
 
 -- What a cleanup may ever remove, and not the keys acquired without expiry, however many there are: processed,
 -- leased for a time, released.

@@ -1,3 +1,4 @@
+{% import "macros/tables.sql" as tables with context %}
 -- What was sent. Written once; only a retry's bookkeeping (attempt, due_at, last_error) ever changes it.
 -- Where a message stands is told by the table its id is in: ready, scheduled, group_member, lease, done or dead.
 CREATE TABLE {{ box.message }} (
@@ -21,4 +22,4 @@ CREATE TABLE {{ box.message }} (
     CONSTRAINT {{ key.ck_message_attempt }} CHECK (attempt >= 0),
     CONSTRAINT {{ key.ck_message_headers }} CHECK (ISJSON(headers) = 1)
 );
-ALTER TABLE {{ box.message }} SET (LOCK_ESCALATION = DISABLE);
+{{ tables.hot(box.message, key.pk_message) }}

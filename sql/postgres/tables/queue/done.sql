@@ -10,3 +10,6 @@ CREATE TABLE {{ box.done }} (
 ) WITH (autovacuum_vacuum_cost_limit = 2000);
 
 CREATE INDEX {{ key.ix_done_age }} ON {{ box.done }} (processed_at);
+
+-- No visible row was processed before this time (microseconds since 1970), up to which everybody who acknowledges is over.
+CREATE SEQUENCE {{ box._low_done }} AS bigint MINVALUE 0 START 0;

@@ -1,6 +1,6 @@
--- FIFO groups. A member is a message that waits; the one with the lowest id is the head. A group row exists
--- from the group's first claim until a settlement finds it empty, and says: a ticket is out, or members are
--- leased. Producers that see the row (and hold it by a key share lock) need not put out a ticket.
+-- FIFO groups. A member is a message that waits; the one with the lowest id is the head. A group's row says nothing, it
+-- is there to be locked: by producers that add a member (key share), by the worker that holds the group, by whoever
+-- has to know that nobody is just adding one (update). It is entered by the group's first claim and removed by a cleanup.
 CREATE TABLE {{ box.group }} (
     group_id text COLLATE "C" NOT NULL,
     CONSTRAINT {{ key.pk_group }} PRIMARY KEY (group_id)
@@ -11,3 +11,11 @@ CREATE TABLE {{ box.group_member }} (
     id bigint NOT NULL,
     CONSTRAINT {{ key.pk_group_member }} PRIMARY KEY (group_id, id)
 );
+
+-- For the low mark.
+CREATE INDEX {{ key.ix_group_member_id }} ON {{ box.group_member }} (id);
+
+-- No visible member, and no visible lease of a grouped message, has an id below this one.
+CREATE SEQUENCE {{ box._low_grouped }} AS bigint MINVALUE 0 START 0;
+-- Set once the box has had a group: until then nobody looks for groups.
+CREATE SEQUENCE {{ box._grouped }} AS bigint MINVALUE 0 START 0;

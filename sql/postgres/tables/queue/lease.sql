@@ -9,7 +9,11 @@ CREATE TABLE {{ box.lease }} (
 ) WITH (autovacuum_vacuum_cost_limit = 2000);
 
 CREATE INDEX {{ key.ix_lease_expiry }} ON {{ box.lease }} (locked_until);
-CREATE INDEX {{ key.ix_lease_group }} ON {{ box.lease }} (group_id) WHERE group_id IS NOT NULL;
+-- Whether a group is held; and the lowest id that any group has leased.
+CREATE INDEX {{ key.ix_lease_group }} ON {{ box.lease }} (group_id, id) WHERE group_id IS NOT NULL;
+CREATE INDEX {{ key.ix_lease_grouped }} ON {{ box.lease }} (id) WHERE group_id IS NOT NULL;
 
--- No visible lease ends before this time (microseconds since 1970).
+-- When somebody last looked for leases that have run out (microseconds since 1970); the next look begins two seconds before.
 CREATE SEQUENCE {{ box._low_lease }} AS bigint MINVALUE 0 START 0;
+-- When the first lease ran out that a look has seen and could not take back, because somebody had it locked.
+CREATE SEQUENCE {{ box._left_lease }} AS bigint MINVALUE 0 START 0;

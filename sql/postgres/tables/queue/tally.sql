@@ -1,16 +1,10 @@
--- How many done messages each topic has, without counting them: ack appends what it moved, a tick folds the
--- appended rows into one row a topic.
+-- How many done messages each topic has, without counting them: ack appends what it moved, a tick adds many rows up into
+-- one a topic, which it appends as well. So nobody waits for a topic's row.
 CREATE TABLE {{ box.tally }} (
     no bigint NOT NULL,
     topic text COLLATE "C" NOT NULL,
     done bigint NOT NULL,
     CONSTRAINT {{ key.pk_tally }} PRIMARY KEY (no)
-);
-
-CREATE TABLE {{ box.tally_total }} (
-    topic text COLLATE "C" NOT NULL,
-    done bigint NOT NULL,
-    CONSTRAINT {{ key.pk_tally_total }} PRIMARY KEY (topic)
 );
 
 -- No visible row of the tally has a number below this one.

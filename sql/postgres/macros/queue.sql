@@ -1,0 +1,81 @@
+{# Passages that several routines of a box share. #}
+{% macro touch() %}
+-- From here on this transaction shows in pg_locks as one that may bring numbers and times of now: the low marks wait
+    -- for it. So it comes before the clock is read, and after the xid is there.
+    PERFORM pg_sequence_last_value({{ box._ids | literal }})
+{%- endmacro %}
+{# Whether a message is done: no run is longer than 1000 and none overlaps another, so one probe tells. #}
+{% macro is_done(id) %}
+EXISTS (
+        SELECT FROM (
+            SELECT n.id + n.span AS next_id FROM {{ box.done }} AS n
+            WHERE n.id <= {{ id }} AND n.id > {{ id }} - 1000
+            ORDER BY n.id DESC
+            LIMIT 1
+        ) AS run
+        WHERE run.next_id > {{ id }}
+    )
+{%- endmacro %}
+{# A hint to listeners. #}
+{% macro notify() %}
+-- A hint to listeners, at most one in 20 milliseconds: NOTIFY makes commits queue up behind one another.
+    IF coalesce(pg_sequence_last_value({{ box._notified | literal }}), 0) < extract(epoch FROM now_at) * 1000 THEN
+        PERFORM setval({{ box._notified | literal }}, (extract(epoch FROM now_at) * 1000)::bigint + 20);
+        PERFORM pg_notify({{ (schema ~ "." ~ box_name) | literal }}, '');
+    END IF
+{%- endmacro %}
+{# What a mark says, without a query; a mark that never moved says 0. #}
+{% macro mark(sequence) %}
+coalesce(pg_sequence_last_value({{ sequence | literal }}), 0)
+{%- endmacro %}
+{% macro time_mark(sequence) %}
+to_timestamp({{ mark(sequence) }} / 1000000.0)
+{%- endmacro %}
+{# Whether a group is held: no lease of a group has an id below the mark. #}
+{% macro is_held(group_id) %}
+EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.group_id = {{ group_id }} AND l.id >= low_grouped OFFSET 0)
+{%- endmacro %}
+{# 15 bits that tell one set of paused topics from another, and the mark that belongs to them, or 0. #}
+{% macro paused_bits(topics) %}
+hashtextextended(array_to_string({{ topics }}, chr(1)), 0) & 32767
+{%- endmacro %}
+{% macro low_open(bits) %}
+CASE WHEN {{ mark(box._low_open) }} & 32767 = {{ bits }} THEN {{ mark(box._low_open) }} / 32768 ELSE 0 END
+{%- endmacro %}
+{# What is over need not be collapsed any more. What an enqueue of the key has just locked it takes away itself. #}
+{% macro forget_collapse(keys, ids) %}
+IF {{ keys }} IS NOT NULL THEN
+            DELETE FROM {{ box.collapse }} AS c
+            WHERE c.ctid = ANY (ARRAY(
+                SELECT o.ctid
+                FROM unnest({{ keys }}, {{ ids }}) AS k (collapse_key, id)
+                INNER JOIN {{ box.collapse }} AS o ON o.collapse_key = k.collapse_key AND o.id = k.id
+                FOR UPDATE OF o SKIP LOCKED
+            ));
+        END IF
+{%- endmacro %}
+{# The lanes of these messages become known to claims; lane 0 always is. Nobody waits, and a lane entered twice is no harm. #}
+{% macro enter_lanes() %}
+INSERT INTO {{ box.lane }} (lane)
+    SELECT DISTINCT -m.priority
+    FROM {{ box.message }} AS m
+    WHERE m.id = ANY (ids)
+        AND m.priority <> 0
+        AND NOT EXISTS (SELECT FROM {{ box.lane }} AS n WHERE n.lane = -m.priority)
+{%- endmacro %}
+{% macro enter_lane(level) %}
+IF {{ level }} <> 0 THEN
+        INSERT INTO {{ box.lane }} (lane)
+        SELECT -{{ level }} WHERE NOT EXISTS (SELECT FROM {{ box.lane }} AS n WHERE n.lane = -{{ level }});
+    END IF
+{%- endmacro %}
+{#
+  Messages that become members of groups again without having been leased, the first of them this one: no tick may
+  leave them behind. One that does not see this has to begin anew.
+#}
+{% macro come_back(first_id) %}
+PERFORM nextval({{ box._comebacks | literal }});
+    IF {{ first_id }} < {{ mark(box._low_grouped) }} THEN
+        PERFORM setval({{ box._low_grouped | literal }}, {{ first_id }});
+    END IF
+{%- endmacro %}
