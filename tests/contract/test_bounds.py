@@ -1,4 +1,4 @@
-"""What one call of T-SQL does is bounded by its arguments, whatever is in its way; PostgreSQL has tests of its own."""
+"""What one call of T-SQL does is bounded by its arguments; PostgreSQL has tests of its own."""
 
 from __future__ import annotations
 

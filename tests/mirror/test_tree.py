@@ -23,7 +23,7 @@ ONE_DIALECT = {
     "queue/_end_groups.sql": "PostgreSQL: T-SQL has no row for a group that could outlive its members",
     "queue/_patrol.sql": "PostgreSQL: T-SQL has no low marks",
     "queue/_surplus.sql": "PostgreSQL: T-SQL's claim tells under the group's application lock",
-    "queue/_sweep.sql": "PostgreSQL: T-SQL's claim buries by topic, in its own loop, for it cannot hand out a set",
+    "queue/_sweep.sql": "PostgreSQL: T-SQL's claim buries by topic, in its own loop",
     "queue/_unpaused.sql": "T-SQL: PostgreSQL's claim goes by the topics that it steps over",
 }
 """Templates of internal routines that only one dialect needs, and why."""
