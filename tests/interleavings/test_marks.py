@@ -89,7 +89,9 @@ def test_a_busy_box_finds_what_a_restored_dump_hides(db: Database, name: str) ->
     hidden = _everywhere(db, box)
     _restored(db, name)
     box.fill(3, topic="busy")
-    works(box, SOON, lambda: all(box.status(message) == "Done" for message in hidden if message != below(box)))
+    works(
+        box, SOON, lambda: all(box.status(message) == "Done" for message in hidden if message != below(box))
+    )
     check(db, name)
 
 
@@ -129,7 +131,9 @@ def test_a_box_whose_marks_are_beyond_everything_comes_back(db: Database) -> Non
     _steady(db)
     hidden = _everywhere(db, box)
     _wild(db, "outbox")
-    works(box, SOON, lambda: all(box.status(message) == "Done" for message in hidden if message != below(box)))
+    works(
+        box, SOON, lambda: all(box.status(message) == "Done" for message in hidden if message != below(box))
+    )
     db.call("outbox_reap", batch_size=100)
     check(db, "outbox")
 

@@ -10,9 +10,9 @@ AS $$
     -- Takes back up to batch_size leases that have run out, skipping what anybody else has locked. Each counts an
     -- attempt; a message whose attempts thereby reach max_attempts dies, so that one that kills its worker every
     -- time does not come back for ever.
-    -- Looks at those whose time was over since the last look, for what was over before that was seen then; and at those
-    -- that a look had to pass over. What is committed later than its own time a patrol finds. A clock that was set back
-    -- begins anew.
+    -- Looks at those whose time was over since the last look, for what was over before that was seen then; and once more
+    -- at those that the last look saw, for it may have had to pass some over, or have been rolled back. What is committed
+    -- later than its own time a patrol finds. A clock that was set back begins anew.
     -- returns: integer
     -- errors: none
     -- locks: group, lease, message
@@ -31,13 +31,13 @@ DECLARE
     dying bigint[];
 BEGIN
     IF left_at IS NOT NULL AND NOT EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.locked_until = left_at) THEN
-        -- There may be others that were passed over; they end later than this one.
+        -- It was taken back, or settled; there may be others, that ended later than this one.
         from_at := least(from_at, left_at);
     END IF;
     SELECT
-        count(*), array_agg(c.id), array_agg(DISTINCT c.group_id) FILTER (WHERE c.group_id IS NOT NULL),
+        count(*), array_agg(c.id), array_agg(DISTINCT c.group_id) FILTER (WHERE c.group_id IS NOT NULL), min(c.locked_until),
         CASE WHEN count(*) = batch_size THEN max(c.locked_until) + interval '2 seconds' ELSE now_at END
-    INTO found, candidates, groups, looked
+    INTO found, candidates, groups, left_at, looked
     FROM (
         SELECT l.id, l.group_id, l.locked_until
         FROM {{ box.lease }} AS l
@@ -53,9 +53,10 @@ BEGIN
         ) AS n
         LIMIT batch_size
     ) AS c;
-    PERFORM setval({{ box._low_lease | literal }}, (extract(epoch FROM least(looked, now_at)) * 1000000)::bigint);
+    PERFORM
+        setval({{ box._low_lease | literal }}, (extract(epoch FROM least(looked, now_at)) * 1000000)::bigint),
+        setval({{ box._left_lease | literal }}, coalesce((extract(epoch FROM left_at) * 1000000)::bigint, 0));
     IF found = 0 THEN
-        PERFORM setval({{ box._left_lease | literal }}, 0);
         RETURN 0;
     END IF;
     IF groups IS NOT NULL THEN
@@ -87,13 +88,8 @@ BEGIN
         ))
         RETURNING l.id
     )
-    SELECT coalesce(array_agg(gone.id), '{}') INTO gone_ids FROM gone;
-    PERFORM setval({{ box._left_lease | literal }}, coalesce((
-        SELECT (extract(epoch FROM min(l.locked_until)) * 1000000)::bigint
-        FROM {{ box.lease }} AS l
-        WHERE l.id = ANY (candidates) AND l.id <> ALL (gone_ids) AND l.locked_until < now_at
-    ), 0));
-    IF gone_ids = '{}' THEN
+    SELECT array_agg(gone.id) INTO gone_ids FROM gone;
+    IF gone_ids IS NULL THEN
         RETURN 0;
     END IF;
 

@@ -53,8 +53,9 @@ DECLARE
     own oid[] := '{}';
     paused text[];
     paused_bits bigint;
-    low bigint;
+    low_log bigint;
     next_low bigint;
+    low bigint;
     low_at timestamptz;
 BEGIN
     -- Under an older snapshot what is visible would be out of date.
@@ -120,9 +121,9 @@ BEGIN
             END IF;
         END IF;
 
-        low := {{ queue.mark(box._low_ticket) }};
+        low_log := {{ queue.mark(box._low_ticket) }};
         low_sure := {{ queue.mark(box._low_sure) }};
-        IF noted_xid > 0 AND NOT is_passable AND noted_time < next_time - 1000000 AND next_ticket > low + 5000 THEN
+        IF noted_xid > 0 AND NOT is_passable AND noted_time < next_time - 1000000 AND next_ticket > low_log + 5000 THEN
             PERFORM setval({{ box._late_xid | literal }}, noted_xid);
             is_passable := true;
         END IF;
@@ -131,21 +132,21 @@ BEGIN
             FROM (
                 SELECT r.ticket
                 FROM {{ box.ready }} AS r
-                WHERE r.lane = 0 AND r.ticket >= low AND r.ticket <= noted_ticket
+                WHERE r.lane = 0 AND r.ticket >= low_log AND r.ticket <= noted_ticket
                 ORDER BY r.lane, r.ticket
                 LIMIT 1
             ) AS f;
-            IF is_over AND low_sure >= low THEN
+            IF is_over AND low_sure >= low_log THEN
                 low_sure := next_low;
                 PERFORM setval({{ box._low_sure | literal }}, low_sure);
             END IF;
-            low := next_low;
-            PERFORM setval({{ box._low_ticket | literal }}, low);
+            low_log := next_low;
+            PERFORM setval({{ box._low_ticket | literal }}, low_log);
 
             paused := ARRAY(SELECT p.topic FROM {{ box.paused }} AS p ORDER BY p.topic);
             IF paused <> '{}' THEN
                 paused_bits := {{ queue.paused_bits("paused") }};
-                next_low := greatest(low, {{ queue.low_open("paused_bits") }});
+                next_low := greatest(low_log, {{ queue.low_open("paused_bits") }});
                 SELECT coalesce(min(f.ticket), noted_ticket + 1) INTO next_low
                 FROM (
                     SELECT r.ticket
@@ -252,19 +253,19 @@ BEGIN
             PERFORM setval({{ box._tick_comebacks | literal }}, next_comebacks);
             PERFORM setval({{ box._tick_xid | literal }}, next_xid);
         END IF;
-        RAISE SQLSTATE 'PB000';
+        RAISE no_data_found;
     EXCEPTION
-        WHEN SQLSTATE 'PB000' THEN NULL;
+        WHEN no_data_found THEN NULL;
     END;
 
-    IF low_sure < low AND NOT has_written THEN
+    IF low_sure < low_log AND NOT has_written THEN
         late_at := greatest({{ queue.mark(box._late_at) }}, low_sure);
         late_to := {{ queue.mark(box._late_to) }};
         IF late_at = low_sure THEN
             -- A round begins; if everybody is over by now, then what it has gone through is sure.
-            late_to := CASE WHEN is_over THEN low ELSE 0 END;
+            late_to := CASE WHEN is_over THEN low_log ELSE 0 END;
         END IF;
-        round_end := coalesce(nullif(late_to, 0), low);
+        round_end := coalesce(nullif(late_to, 0), low_log);
         next_late := least(round_end, late_at + CASE WHEN rescan THEN 500000 ELSE 20000 END);
         WITH late AS (
             DELETE FROM {{ box.ready }} AS r

@@ -19,6 +19,9 @@ AS $$
     -- Waits for no other claim and returns no message twice while its lease is good. First brings back a few expired
     -- leases and moves what has become due, so a queue that is only claimed from needs no other care.
     -- Needs READ COMMITTED: an older snapshot cannot see which groups are held.
+    -- It ends, because a lane is read upwards only, from its low mark to the last number that was drawn when the claim
+    -- began: what comes back to the queue meanwhile has a higher one. And it ends soon, because it takes rows no more than
+    -- a hundred times and looks for expired messages no more than eight times, and then answers with what it has.
     -- owner_token: not the nil uuid
     -- lease_seconds: from 1 to 86400
     -- batch_size: from 1 to 10000
@@ -31,10 +34,6 @@ AS $$
     -- errors: PB001, PB003
     -- locks: group, lease, message
     -- role: worker
-    --
-    -- It ends, because a lane is read upwards only, from its low mark to the last number that was drawn when the claim
-    -- began: what comes back to the queue meanwhile has a higher one. And it ends soon, because it takes rows no more than
-    -- a hundred times and looks for expired messages no more than eight times, and then answers with what it has.
 DECLARE
     now_at timestamptz := {{ db._now }}();
     until_at timestamptz;

@@ -15,5 +15,5 @@ CREATE INDEX {{ key.ix_lease_grouped }} ON {{ box.lease }} (id) WHERE group_id I
 
 -- When somebody last looked for leases that have run out (microseconds since 1970); the next look begins two seconds before.
 CREATE SEQUENCE {{ box._low_lease }} AS bigint MINVALUE 0 START 0;
--- When the first lease ran out that a look has seen and could not take back, because somebody had it locked.
+-- When the first of the leases ran out that the last look has seen.
 CREATE SEQUENCE {{ box._left_lease }} AS bigint MINVALUE 0 START 0;
