@@ -40,8 +40,8 @@ def migrate(
 
     ``boxes`` are added to the default ones and to those deployed earlier. ``root`` and ``migrations`` take
     the place of the release's own ``sql/`` and ``migrations/``. ``allow_unfit_database`` deploys although the
-    database's settings lack what T-SQL's routines need; the plan's warnings then say what. Where a table or view
-    is in use, it tries again for ``wait_seconds``, and tells ``on_wait`` each time who was in the way.
+    database's settings lack what T-SQL's routines need; the plan's warnings then say what. Where a table or
+    view is in use, it tries again for ``wait_seconds``, and tells ``on_wait`` each time who was in the way.
     """
     directory = migrations or migrations_root()
     target = parse_url(url) if isinstance(url, str) else url

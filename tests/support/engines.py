@@ -10,6 +10,7 @@ import importlib.util
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -18,12 +19,14 @@ from functools import cache
 
 from pysqlbox.deploy.names import Dialect
 from pysqlbox.drivers.url import with_database
+from pysqlbox.errors import PysqlboxError
 from tests.support import containers, local_postgres
 from tests.support.database import execute_once, server_version
 
 MSSQL_VARIABLE = "PYSQLBOX_TEST_MSSQL"
 _DATABASE = re.compile(r"pysqlbox_test_(\d{12})_[0-9a-f]{8}")
 _STALE = timedelta(hours=6)
+_PATIENCE = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +139,22 @@ class Engine:
                 f" IMMEDIATE; DROP DATABASE {name}; END;"
             )
         else:
-            self.execute(f"DROP DATABASE IF EXISTS {name}")
+            self._drop_on_babelfish(name)
         if name in self._databases:
             self._databases.remove(name)
+
+    def _drop_on_babelfish(self, name: str) -> None:
+        """A session that was just closed may take a while to end there, and cannot be told to."""
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self.execute(f"DROP DATABASE IF EXISTS {name}")
+            except PysqlboxError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
 
     def database_url(self, name: str) -> str:
         """The URL of another database of this engine."""
