@@ -18,7 +18,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from pysqlbox.deploy.names import Dialect
-from pysqlbox.drivers.url import with_database
+from pysqlbox.drivers.url import parse_url, with_database
 from pysqlbox.errors import PysqlboxError
 from tests.support import containers, local_postgres
 from tests.support.database import execute_once, server_version
@@ -27,6 +27,7 @@ MSSQL_VARIABLE = "PYSQLBOX_TEST_MSSQL"
 _DATABASE = re.compile(r"pysqlbox_test_(\d{12})_[0-9a-f]{8}")
 _STALE = timedelta(hours=6)
 _PATIENCE = 20.0
+_QUERY_TIMEOUT = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,16 @@ def _named_mssql() -> EngineKind:
         return EngineKind("mssql", "mssql", f"{MSSQL_VARIABLE} names no T-SQL engine", _never)
     if importlib.util.find_spec("pyodbc") is None:
         return EngineKind("mssql", "mssql", "the extra pysqlbox[mssql] is not installed", _never)
-    return EngineKind("mssql", "mssql", None, lambda: contextlib.nullcontext(url))
+    return EngineKind("mssql", "mssql", None, lambda: contextlib.nullcontext(_patient(url)))
+
+
+def _patient(url: str) -> str:
+    """The URL or ODBC string with a query timeout that a busy machine keeps, unless it names one."""
+    if parse_url(url).query_timeout is not None or "odbc_connect=" in url:
+        return url
+    if "://" not in url.partition("=")[0]:
+        return f"{url.rstrip('; ')};QueryTimeout={_QUERY_TIMEOUT}"
+    return f"{url}{'&' if '?' in url else '?'}query_timeout={_QUERY_TIMEOUT}"
 
 
 def _containers() -> list[EngineKind]:
