@@ -13,7 +13,9 @@ pytestmark = pytest.mark.dialect("postgres")
 
 
 def raise_marks(db: Database, box: str, *marks: str) -> None:
-    """Puts marks above all numbers there are, as a sequence that is younger than its rows."""
+    """Puts marks above all numbers there are, as a sequence that is younger than its rows, in another server."""
+    db.sql(f"SELECT setval('{{schema}}._{box}_home', 1)")
+    db.sql("RESET ALL")
     for row in db.sql(
         "SELECT c.oid::regclass::text AS name FROM pg_class AS c WHERE c.relkind = 'S'"
         " AND c.relnamespace = '{schema}'::regnamespace AND c.relname = ANY (%s)",
