@@ -1,4 +1,4 @@
-"""Settlements that have come to their end while only their commit is missing: what others conclude meanwhile."""
+"""Settlements of which only the commit is missing, and what others conclude meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.dialect("postgres")
 
 
 def test_a_group_that_was_settled_in_an_open_transaction_goes_on(db: Database) -> None:
-    """A visible lease does not say that its settlement is yet to decide: it may have found the group empty."""
+    """A visible lease does not say that its settlement is yet to come: it may have found the group empty."""
     box = Box("outbox", "outbox", db, db)
     first = box.put(group_id="g")
     assert box.take(OWNER, batch=1) == [first]

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.dialect("postgres")
 
 
 def raise_marks(db: Database, box: str, *marks: str) -> None:
-    """Puts marks above all numbers there are, as a sequence that is younger than its rows, in another server."""
+    """Puts marks above all numbers, as sequences that are younger than their rows, in another server."""
     db.sql(f"SELECT setval('{{schema}}._{box}_home', 1)")
     db.sql("RESET ALL")
     for row in db.sql(
