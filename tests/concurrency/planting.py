@@ -16,7 +16,7 @@ from tests.support.database import Database
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A guard taken out: which routine's file, and what stands in place of what, there or in a macro it uses."""
+    """A guard taken out: a routine's file, and what stands in place of what, there or in a macro it uses."""
 
     name: str
     file: str
