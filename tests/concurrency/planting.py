@@ -16,17 +16,18 @@ from tests.support.database import Database
 
 @dataclass(frozen=True, slots=True)
 class Bug:
-    """A guard taken out: which file, and what stands in place of what."""
+    """A guard taken out: a routine's file, and what stands in place of what, there or in a macro it uses."""
 
     name: str
     file: str
     changes: Sequence[tuple[str, str]]
     box: str = "outbox"
+    macro: str = ""
 
     def planted_text(self, text: str) -> str:
         """The file without its guard; each text to replace must be there, or the bug is out of date."""
         for old, new in self.changes:
-            assert old in text, f"{self.name}: {self.file} has no more: {old}"
+            assert old in text, f"{self.name}: {self.macro or self.file} has no more: {old}"
             text = text.replace(old, new)
         return text
 
@@ -34,10 +35,12 @@ class Bug:
 @contextlib.contextmanager
 def planted(db: Database, bug: Bug, folder: Path) -> Iterator[None]:
     """The deployed schema with the bug in one box's routine, and the real routine again at the end."""
-    path = folder / db.dialect / bug.file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    real = sql_root() / db.dialect / bug.file
-    path.write_text(bug.planted_text(real.read_text(encoding="utf-8")), encoding="utf-8")
+    changed = bug.macro or bug.file
+    for file in {bug.file, changed}:
+        text = (sql_root() / db.dialect / file).read_text(encoding="utf-8")
+        path = folder / db.dialect / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(bug.planted_text(text) if file == changed else text, encoding="utf-8")
     _apply(db, folder, bug)
     try:
         yield

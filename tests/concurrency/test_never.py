@@ -6,7 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.concurrency import scenarios_claims, scenarios_groups, scenarios_keys, scenarios_runs
+from tests.concurrency import (
+    scenarios_bounds,
+    scenarios_claims,
+    scenarios_groups,
+    scenarios_keys,
+    scenarios_marks,
+    scenarios_runs,
+)
 from tests.support.database import Database
 
 Scenario = Callable[[Database], None]
@@ -17,6 +24,8 @@ Scenario = Callable[[Database], None]
     "scenario",
     [
         *scenarios_claims.SCENARIOS,
+        *scenarios_marks.SCENARIOS,
+        *scenarios_bounds.SCENARIOS,
         *scenarios_runs.SCENARIOS,
         *scenarios_groups.SCENARIOS,
         *scenarios_keys.POSTGRES_SCENARIOS,

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from pysqlbox.errors import PysqlboxError
+from tests.concurrency import scenarios_bounds as bounds
 from tests.concurrency import scenarios_claims as claims
 from tests.concurrency import scenarios_groups as groups
 from tests.concurrency import scenarios_keys as keys
+from tests.concurrency import scenarios_marks as marks
 from tests.concurrency import scenarios_runs as runs
 from tests.concurrency.planting import Bug, planted
 from tests.support.database import Database
@@ -18,6 +20,13 @@ from tests.support.database import Database
 Scenario = Callable[[Database], None]
 
 _OWNER_TEST = ("WHERE l.id = ANY (ids) AND l.owner_token = $1\n", "WHERE l.id = ANY (ids)\n")
+
+_PAUSE = f"PERFORM pg_advisory_xact_lock({marks.GATE});"
+"""Lets a scenario in between two statements."""
+_AT_THE_XID = "noted_xid := {{ queue.mark(box._tick_xid) }};"
+"""Where a tick has drawn its xid."""
+_LAST_NOTED = "SELECT s.last_value INTO next_ticket FROM {{ box._ids }} AS s;"
+_NOW_NOTED = "next_time := (extract(epoch FROM {{ db._now }}()) * 1000000)::bigint;"
 
 PLANTED: list[tuple[Bug, Scenario]] = [
     # Two owners at once
@@ -37,7 +46,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "a claim by topic does not turn back",
             "queue/claim.sql",
-            [("IF is_moved THEN", "IF false THEN")],
+            [("least(tried_to, CASE", "least(NULL, CASE")],
         ),
         claims.a_topic_claim_turns_back_to_what_lay_beyond_its_reach,
     ),
@@ -45,9 +54,8 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "a claim does not delete",
             "queue/claim.sql",
-            [
-                ("DELETE FROM {{ box.ready }} AS r\n", "UPDATE {{ box.ready }} AS r SET topic = r.topic\n"),
-            ],
+            [("DELETE FROM {{ box.ready }} AS r\n", "UPDATE {{ box.ready }} AS r SET topic = r.topic\n")],
+            macro="macros/claim.sql",
         ),
         claims.a_reap_and_an_ack_do_not_both_win,
     ),
@@ -56,7 +64,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         claims.due_messages_are_promoted_once,
     ),
     (
-        Bug("a reap waits", "queue/_reap.sql", [("FOR UPDATE SKIP LOCKED", "FOR UPDATE")]),
+        Bug("a reap waits", "queue/_reap.sql", [("FOR UPDATE OF c, m SKIP LOCKED", "FOR UPDATE OF c, m")]),
         claims.an_extend_and_a_reap_do_not_both_win,
     ),
     # An owner that lost its lease
@@ -76,7 +84,11 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         claims.the_mark_stays_behind_a_batch_drawn_before_the_insert,
     ),
     (
-        Bug("a tick that does not wait", "queue/_tick.sql", [(" AND oldest >= noted_xid", "")]),
+        Bug(
+            "a tick that does not wait",
+            "queue/_tick.sql",
+            [("is_over := oldest >= noted_xid;", "is_over := true;")],
+        ),
         claims.the_mark_stays_behind_an_open_producer,
     ),
     (
@@ -98,7 +110,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "a tick that passes the note",
             "queue/_tick.sql",
-            [("            AND r.ticket <= noted_ticket\n", ""), ("least(low, noted_ticket + 1)", "low")],
+            [(" AND r.ticket <= noted_ticket", "")],
         ),
         claims.the_mark_stays_behind_a_producer_that_came_after_the_note,
     ),
@@ -106,7 +118,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "a tick after writes",
             "queue/_tick.sql",
-            [("IF pg_current_xact_id_if_assigned() IS NULL THEN", "IF true THEN")],
+            [("IF NOT is_over OR has_written THEN", "IF NOT is_over THEN")],
         ),
         claims.the_mark_does_not_trust_a_claim_that_may_roll_back,
     ),
@@ -125,23 +137,10 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     ),
     (
         Bug(
-            "leases pass the note",
-            "queue/_tick.sql",
-            [
-                (
-                    "(extract(epoch FROM low_at) * 1000000)::bigint, noted_time + 600000)",
-                    "(extract(epoch FROM low_at) * 1000000)::bigint, 9000000000000000)",
-                )
-            ],
+            "a patrol that never lowers",
+            "queue/_patrol.sql",
+            [("IF {{ found }} < {{ queue", "IF 0 > {{ queue")],
         ),
-        claims.the_mark_of_leases_stays_behind_an_open_claim,
-    ),
-    (
-        Bug("leases lag behind the clock", "queue/_tick.sql", [("noted_time + 600000", "noted_time")]),
-        claims.the_mark_of_leases_runs_ahead_of_the_clock,
-    ),
-    (
-        Bug("no rescan", "queue/_tick.sql", [("IF rescan THEN", "IF false THEN")]),
         claims.a_mark_too_high_is_mended,
     ),
     (
@@ -160,6 +159,254 @@ PLANTED: list[tuple[Bug, Scenario]] = [
             [("WHEN s.is_called THEN 0 ELSE 1", "WHEN true THEN 0")],
         ),
         claims.the_first_ticket_of_all_is_found,
+    ),
+    # What the marks wait for
+    (
+        Bug(
+            "a tick that waits for everybody",
+            "queue/_tick.sql",
+            [("is_over OR count(*) FILTER (WHERE t.xid < noted_xid) = 0", "is_over")],
+        ),
+        marks.the_marks_pass_a_stranger_who_writes,
+    ),
+    (
+        Bug(
+            "a tick that waits for whoever came later",
+            "queue/_tick.sql",
+            [("count(*) FILTER (WHERE t.xid < noted_xid) = 0", "count(*) = 0")],
+        ),
+        marks.the_mark_passes_what_came_before_an_open_producer,
+    ),
+    (
+        Bug(
+            "the xid before the ticket",
+            "queue/_tick.sql",
+            [
+                (
+                    _AT_THE_XID,
+                    f"{_PAUSE} {_LAST_NOTED} {_AT_THE_XID}",
+                )
+            ],
+        ),
+        marks.the_marks_stay_behind_what_came_during_the_tick,
+    ),
+    (
+        Bug(
+            "the xid before the time",
+            "queue/_tick.sql",
+            [(_AT_THE_XID, f"{_PAUSE} {_NOW_NOTED} {_AT_THE_XID}")],
+        ),
+        marks.the_marks_stay_behind_what_came_during_the_tick,
+    ),
+    *(
+        (
+            Bug(
+                f"a mark of {table} that trusts what may be rolled back",
+                "queue/_tick.sql",
+                [(f"{{{{ box.{table} | literal }}}}::regclass <> ALL (own)", "true")],
+            ),
+            scenario,
+        )
+        for table, scenario in (
+            ("ready", marks.no_mark_trusts_what_may_be_rolled_back),
+            ("scheduled", marks.no_mark_trusts_what_may_be_rolled_back),
+            ("lease", marks.the_mark_of_groups_does_not_trust_an_ack_that_may_be_rolled_back),
+            ("group_member", marks.the_mark_of_groups_does_not_trust_a_collapse_that_may_be_rolled_back),
+            ("done", marks.the_mark_of_done_does_not_trust_a_cleanup_that_may_be_rolled_back),
+        )
+    ),
+    (
+        Bug(
+            "what comes late is left behind",
+            "queue/_tick.sql",
+            [("IF low_sure < low_log AND", "IF false AND")],
+        ),
+        marks.what_comes_long_after_the_mark_has_passed_is_found,
+    ),
+    (
+        Bug(
+            "a round proves what an open producer may bring",
+            "queue/_tick.sql",
+            [("CASE WHEN is_over THEN low_log ELSE 0 END", "low_log")],
+        ),
+        marks.what_comes_long_after_the_mark_has_passed_is_found,
+    ),
+    (
+        Bug(
+            "what was moved is sure to be gone",
+            "queue/_tick.sql",
+            [("CASE WHEN count(*) = 0 THEN late_to ELSE 0 END", "late_to")],
+        ),
+        marks.what_was_moved_from_behind_the_mark_may_come_back,
+    ),
+    (
+        Bug(
+            "comebacks are not counted",
+            "queue/replay.sql",
+            [("PERFORM nextval({{ box._comebacks | literal }});", "")],
+            macro="macros/queue.sql",
+        ),
+        marks.a_replayed_member_comes_back_while_a_tick_moves_on,
+    ),
+    (
+        Bug(
+            "a comeback does not lower the mark",
+            "queue/replay.sql",
+            [("IF {{ first_id }} < {{ mark(box._low_grouped) }} THEN", "IF false THEN")],
+            macro="macros/queue.sql",
+        ),
+        marks.a_replayed_member_comes_back_while_a_tick_moves_on,
+    ),
+    (
+        Bug(
+            "a tick does not look for comebacks",
+            "queue/_tick.sql",
+            [("{{ queue.mark(box._comebacks) }} = noted", "noted_comebacks = noted")],
+        ),
+        marks.a_replayed_member_comes_back_while_a_tick_moves_on,
+    ),
+    (
+        Bug("a place that shows too late", "queue/_place.sql", [("{{ queue.touch() }};", "")], "inbox"),
+        marks.a_release_held_up_is_due_after_the_mark,
+    ),
+    (
+        Bug(
+            "an ack by an old clock",
+            "queue/ack.sql",
+            [
+                ("now_at timestamptz;", "now_at timestamptz := {{ db._now }}();"),
+                ("    now_at := {{ db._now }}();\n", ""),
+            ],
+        ),
+        marks.an_ack_held_up_is_done_after_the_mark,
+    ),
+    (
+        Bug(
+            "a count that shows too late",
+            "joins/_count.sql",
+            [("PERFORM pg_sequence_last_value({{ db._outbox_ids | literal }});", "")],
+        ),
+        marks.a_step_held_up_is_counted_after_the_mark,
+    ),
+    # Looks for leases
+    (
+        Bug(
+            "a look forgets what it passed over",
+            "queue/_reap.sql",
+            [("coalesce((extract(epoch FROM left_at) * 1000000)::bigint, 0)", "0")],
+        ),
+        marks.a_lease_that_a_look_passed_over_is_looked_at_again,
+    ),
+    (
+        Bug(
+            "a look begins where the last one ended",
+            "queue/_reap.sql",
+            [("looked - interval '2 seconds'", "looked")],
+        ),
+        marks.a_lease_committed_a_little_late_is_found,
+    ),
+    (
+        Bug(
+            "a group without a row is never reaped",
+            "queue/_reap.sql",
+            [
+                (
+                    "OR NOT EXISTS (SELECT FROM {{ box.group }}",
+                    "OR false AND EXISTS (SELECT FROM {{ box.group }}",
+                )
+            ],
+        ),
+        marks.a_lease_of_a_group_without_a_row_is_reaped,
+    ),
+    (
+        Bug(
+            "a group's end waits for a producer",
+            "queue/_end_groups.sql",
+            [("FOR UPDATE SKIP LOCKED", "FOR UPDATE")],
+        ),
+        marks.a_cleanup_does_not_wait_for_a_producer,
+    ),
+    # How far and how much
+    (
+        Bug(
+            "a claim meets what has come back",
+            "queue/claim.sql",
+            [
+                ("AND w.ticket <= last_ticket", ""),
+                ("WHILE at_ticket < last_ticket LOOP", "LOOP"),
+                ("coalesce(next_ticket, last_ticket)", "coalesce(next_ticket, at_ticket)"),
+            ],
+        ),
+        bounds.a_claim_goes_no_further_than_the_last_number,
+    ),
+    (
+        Bug("a claim takes without end", "queue/claim.sql", [(" OR takes_left = 0", "")]),
+        bounds.a_claim_takes_rows_a_bounded_number_of_times,
+    ),
+    (
+        Bug("a claim sweeps without end", "queue/claim.sql", [("EXIT read WHEN sweeps_left = 0;", "")]),
+        bounds.a_claim_buries_a_bounded_number,
+    ),
+    (
+        Bug("paused topics are handed out", "queue/claim.sql", [("w.topic <> ALL (paused)", "true")]),
+        bounds.a_paused_topic_is_passed_over,
+    ),
+    (
+        Bug(
+            "paused topics are handed out if asked for",
+            "queue/claim.sql",
+            [("WHERE u.topic <> ALL (paused)", "")],
+        ),
+        bounds.a_paused_topic_is_passed_over,
+    ),
+    (
+        Bug(
+            "paused topics of a group are handed out",
+            "queue/_claim_groups.sql",
+            [("w.topic = ANY (paused)", "false")],
+        ),
+        bounds.a_paused_topic_is_passed_over,
+    ),
+    (
+        Bug(
+            "one mark for all that was ever paused",
+            "queue/claim.sql",
+            [("CASE WHEN {{ mark(box._low_open) }} & 32767 = {{ bits }}", "CASE WHEN true")],
+            macro="macros/queue.sql",
+        ),
+        bounds.a_mark_of_some_paused_topics_is_not_that_of_others,
+    ),
+    (
+        Bug("one memory for all topics", "queue/claim.sql", [("IF memory[1] = topics_hash AND", "IF")]),
+        bounds.a_session_remembers_its_topics_apart,
+    ),
+    (
+        Bug("a memory from before the mark", "queue/claim.sql", [(" AND memory[2] <= low_ticket", "")]),
+        bounds.a_session_forgets_once_the_mark_is_lowered,
+    ),
+    (
+        Bug("a memory of what is not settled", "queue/claim.sql", [(", settled + 1);", ");")]),
+        bounds.a_session_remembers_nothing_that_may_come,
+    ),
+    (
+        Bug(
+            "a memory of what may be rolled back",
+            "queue/claim.sql",
+            [("IF pg_current_xact_id_if_assigned() IS NULL", "IF true")],
+        ),
+        bounds.a_session_remembers_nothing_of_a_claim_that_may_be_rolled_back,
+    ),
+    (
+        Bug(
+            "an enqueue does not tell its priority",
+            "outbox/enqueue.sql",
+            [('{{ queue.enter_lane("level") }};', "")],
+        ),
+        bounds.priorities_are_known_to_claims_at_once,
+    ),
+    (
+        Bug("a batch does not tell its priorities", "queue/_admit.sql", [("{{ queue.enter_lanes() }};", "")]),
+        bounds.priorities_are_known_to_claims_at_once,
     ),
     # Runs
     (
@@ -191,7 +438,12 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         runs.a_batch_whose_ids_others_drew_from_between,
     ),
     (
-        Bug("a claim takes all it looked at", "queue/claim.sql", [("WHERE n.before < room", "WHERE true")]),
+        Bug(
+            "a claim takes all it looked at",
+            "queue/claim.sql",
+            [("WHERE n.before < room", "WHERE true")],
+            macro="macros/claim.sql",
+        ),
         runs.a_claim_takes_no_more_than_it_returns,
     ),
     (
@@ -252,6 +504,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
             "a cleanup waits for a collapse",
             "queue/cleanup.sql",
             [("FOR UPDATE OF o SKIP LOCKED", "FOR UPDATE OF o")],
+            macro="macros/queue.sql",
         ),
         claims.a_cleanup_does_not_wait_for_a_collapse,
     ),
@@ -281,7 +534,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "a group that ends unlocked",
             "queue/_regroup.sql",
-            [("WHERE g.group_id = ANY (locked)\n", "WHERE g.group_id = ANY (unsure)\n")],
+            [("FOR UPDATE SKIP LOCKED", "")],
         ),
         groups.a_member_added_while_the_group_empties,
     ),
@@ -289,7 +542,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "no second look",
             "queue/_regroup.sql",
-            [("WHERE g.group_id = ANY (unsure) AND g.group_id <> ALL (locked)", "WHERE false")],
+            [("g.group_id <> ALL (alone)", "false")],
         ),
         groups.a_member_added_while_the_group_empties,
     ),
@@ -297,10 +550,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "no second look at a delayed group",
             "queue/_regroup.sql",
-            [
-                ("WHERE g.group_id = ANY (unsure) AND g.group_id <> ALL (locked)", "WHERE false"),
-                ("WHERE u.group_id = ANY (locked)\n        OR", "WHERE true OR"),
-            ],
+            [("g.group_id <> ALL (alone)", "false")],
         ),
         groups.a_head_added_below_a_delayed_one,
     ),
@@ -310,25 +560,11 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     ),
     (
         Bug(
-            "a new group without its lock",
-            "queue/_claim_groups.sql",
-            [("AND pg_try_advisory_xact_lock(box_key, hashtext(u.group_id))", "")],
-        ),
-        groups.two_producers_of_a_new_group,
-    ),
-    (
-        Bug(
             "a held group is free",
             "queue/_claim_groups.sql",
-            [
-                (
-                    "WHERE NOT EXISTS (SELECT FROM {{ box.lease }} AS l "
-                    "WHERE l.group_id = u.group_id OFFSET 0)",
-                    "",
-                )
-            ],
+            [('WHERE NOT {{ queue.is_held("u.group_id") }}', "")],
         ),
-        groups.a_second_ticket_of_a_held_group,
+        groups.a_group_claimed_between_two_looks,
     ),
     (
         Bug(
@@ -356,17 +592,9 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     ),
     (
         Bug(
-            "too many new groups are forgotten",
-            "queue/_claim_groups.sql",
-            [("PERFORM {{ box._probe }}", "PERFORM cardinality")],
-        ),
-        groups.many_new_groups_at_once,
-    ),
-    (
-        Bug(
             "a member overtakes a retry",
             "queue/_claim_groups.sql",
-            [("coalesce(m.due_at > now_at OR m.topic <> ALL (allowed), false)", "false")],
+            [("coalesce(w.due_at > now_at OR w.topic <> ALL (allowed) OR", "coalesce(")],
         ),
         groups.a_retry_blocks_its_group,
     ),
@@ -378,7 +606,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "a group is reaped while it is settled",
             "queue/_reap.sql",
-            [("AND (c.group_id IS NULL OR c.group_id = ANY (locked))", "")],
+            [("OR c.group_id = ANY (locked)", "OR true")],
         ),
         groups.a_group_reaped_while_it_is_settled,
     ),
@@ -507,8 +735,8 @@ PLANTED: list[tuple[Bug, Scenario]] = [
             "queue/replay.sql",
             [
                 (
-                    "SELECT array_agg(gone.id) INTO back FROM gone;",
-                    "SELECT ids INTO back FROM (SELECT count(*) FROM gone) AS c;",
+                    "SELECT array_agg(gone.id), min(gone.id) INTO back, back_first FROM gone;",
+                    "SELECT ids, 0 INTO back, back_first FROM (SELECT count(*) FROM gone) AS c;",
                 )
             ],
         ),
