@@ -36,7 +36,7 @@ from tests.interleavings.steps import (
 )
 
 A, B, W, V, O = "a producer", "another", "the worker", "a rival", "an operator"  # noqa: E741
-W2 = "the worker's other hand"
+W2 = "the worker (other hand)"
 """Sessions; a worker that has claimed something before has the same name there."""
 
 _LEASED = [*all_of(W, put("m1", group="g")), *all_of(W, claim())]

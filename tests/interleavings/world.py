@@ -16,8 +16,8 @@ class BrokenError(AssertionError):
 
 
 def owner_of(session: str) -> str:
-    """The owner token of a session; "somebody's other hand" has the token of somebody."""
-    return str(uuid.uuid5(uuid.NAMESPACE_OID, session.partition("'")[0]))
+    """The owner token of a session; "somebody (other hand)" has the token of somebody."""
+    return str(uuid.uuid5(uuid.NAMESPACE_OID, session.partition(" (")[0]))
 
 
 def literal(value: object) -> str:
