@@ -1,40 +1,47 @@
-/* FIFO groups without waiting: one group, producers that add to it, workers that claim and settle. Beside
-   sql/postgres/queue/_admit.sql, _claim_groups.sql, _regroup.sql, _probe.sql and _lock_groups.sql.
+/* FIFO groups without waiting: one group, producers that add to it, workers that claim and settle, a cleanup. Beside
+   sql/postgres/queue/_admit.sql, _claim_groups.sql, _surplus.sql, _regroup.sql, _probe.sql, _lock_groups.sql and
+   _end_groups.sql.
 
    A group has one ticket however long it is. A ticket too many is dropped by the claim that meets it; one too few
-   would lose messages. A producer that sees the group's row and gets a key share lock on it leaves the ticket to
-   whoever settles the group; any other brings one. The row ends, and a ticket is left out, only under a lock that
-   no producer's key share allows; who cannot have it has the group probed later.
+   would lose messages. A producer that gets a key share lock on the group's row, and sees under it that the group is
+   held or others wait, leaves the ticket to whoever looks after these; any other brings one. A settlement that finds no
+   member is sure of that only under a lock that no producer's key share allows; who cannot have it has the group probed
+   later. A ticket of a group that is held is one too many, unless the holder's settlement has decided already and is
+   only not committed yet: then a key share lock cannot be had.
 
    READ COMMITTED: each statement has a snapshot of its own, so each is a step here, and what a transaction does shows
    in the others' snapshots once it has committed. A statement that looks for the row and locks it, or enters it, is
    one step too: of a version that has gone since the snapshot no lock can be had, and one that has come since is
-   passed over as if the step had been before. (Nobody waits for another one's entering: an advisory lock sees to it.)
+   passed over as if the step had been before. (Who would have to wait to enter it gives up after a millisecond.)
 
    Must hold: at most one worker holds messages of the group, whose row is there meanwhile; of what waits when a claim
    has locked the group, none is passed over for a later one; when everybody has ended, no message waits.
 
    Planted, to be found:
-     FAULT_TRUST_VIEW       a regroup that sees no member ends there, without the lock
-     FAULT_TRUST_ROW        a producer that sees the row brings no ticket, whether it got the lock or not
-     FAULT_KEY_SHARE        the row is locked and deleted although a producer holds a key share of it
-     FAULT_OLD_VIEW         a regroup puts out no ticket for members that came between its first look and its lock
-     FAULT_TRUST_LEASE      a regroup that sees a lease leaves the group to whoever settles it, who may have decided
-     FAULT_MEMBERS_ALONE    the row is deleted as there is no member, though there may be leases since the first look
-     FAULT_NO_PROBE         a regroup that does not get the lock leaves no probe
+     FAULT_NO_SHARE         a producer that sees the group looked after brings no ticket, whether it got the lock or not
+     FAULT_LOOK_ONCE        a producer does not look again under the lock
+     FAULT_TRUST_LEASE      a claim drops the ticket of a group that is held, which may have been settled just now
+     FAULT_TRUST_VIEW       a settlement that sees no member ends there, without the lock
+     FAULT_KEY_SHARE        the strong lock is given although a producer holds a key share
+     FAULT_OLD_VIEW         a settlement puts out no ticket for members that came between its first look and its lock
+     FAULT_NO_PROBE         a settlement that does not get the lock leaves no probe
      FAULT_DROP_TICKET      a claim that does not get the row drops the ticket although there may be members
      FAULT_STALE_CLAIM      a claim goes by what it saw before it had the row's lock
+     FAULT_END_SEEN         the row is removed after what was seen before it was locked
+   Another search, with one producer less, so that it stays small:
+     WITH_CLEANUP           rows are removed, messages are given back; and with it FAULT_END_SEEN and REACH_ROW_ENDS
    Must be possible, so an assertion denies it, to be found:
      REACH_ROW_ENDS         the row goes
      REACH_SURPLUS          a claim drops a ticket too many
      REACH_KEY_SHARE        a message is added without a ticket */
 
-#define MESSAGES 3   /* in the order of their ids: one that is there, with its ticket, and one of each producer */
+#define MESSAGES 3   /* in the order of their ids: one that is held, and one of each producer */
 #define P1 1
 #define P2 2
 #define W0 3
 #define W1 4
-#define SESSIONS 5
+#define CLEANUP 5
+#define SESSIONS 6
 #define NOBODY 9
 
 mtype = {
@@ -49,15 +56,14 @@ mtype = {
     ABSENT,
     ENTERED,         /* by an open claim */
     THERE,
-    DELETED,         /* by an open transaction */
-    RENEWED          /* deleted and entered again by an open transaction */
+    DELETED          /* by an open cleanup */
 };
 
 mtype message[MESSAGES] = NOT_YET;
 byte owner[MESSAGES] = NOBODY;
 bit was_returned;            /* one of them once */
 mtype row = ABSENT;
-byte row_by = NOBODY;        /* whose transaction has entered or deleted it */
+byte row_by = NOBODY;        /* whose transaction has entered it */
 byte lock_by = NOBODY;       /* FOR NO KEY UPDATE, or if it is strong FOR UPDATE */
 bit lock_is_strong;
 bit key_share[SESSIONS];     /* FOR KEY SHARE */
@@ -71,16 +77,16 @@ byte tickets, probes;        /* committed; a probe is a ticket in `scheduled` */
 #define head(me) (sees_member(0, me) -> 0 : (sees_member(P1, me) -> P1 : (sees_member(P2, me) -> P2 : NOBODY)))
 #define sees_members(me) (head(me) != NOBODY)
 #define sees_leases(me) (sees_lease(0, me) || sees_lease(P1, me) || sees_lease(P2, me))
-#define sees_row(me) (row == THERE || row == RENEWED || (row == ENTERED && row_by == me) \
-                      || (row == DELETED && row_by != me))
+#define sees_row(me) (row == THERE || (row == ENTERED && row_by == me) || (row == DELETED && me != CLEANUP))
 /* Which locks it would get. */
-#define owns_row(me) ((row == ENTERED || row == RENEWED) && row_by == me)
+#define owns_row(me) (row == ENTERED && row_by == me)
 #define can_lock(me) (owns_row(me) || (row == THERE && (lock_by == NOBODY || lock_by == me)))
 #define can_share(me) (owns_row(me) || (row == THERE && (!lock_is_strong || lock_by == me)))
 #ifdef FAULT_KEY_SHARE
 #define can_lock_strongly(me) can_lock(me)
 #else
-#define can_lock_strongly(me) (can_lock(me) && !key_share[P1] && !key_share[P2] && !key_share[W0 + W1 - me])
+#define can_lock_strongly(me) (can_lock(me) && !key_share[P1] && !key_share[P2] \
+                               && !(key_share[W0] && me != W0) && !(key_share[W1] && me != W1))
 #endif
 
 #define is_held_by(n, me) (message[n] == HELD && owner[n] == me)
@@ -102,8 +108,6 @@ inline end_transaction(me, committed) {
     n = 0;
     if
     :: row_by == me && row == ENTERED -> row = (committed -> THERE : ABSENT)
-    :: row_by == me && row == DELETED -> row = (committed -> ABSENT : THERE)
-    :: row_by == me && row == RENEWED -> row = THERE
     :: else
     fi;
     assert(row != ABSENT || !(message[0] == HELD || message[P1] == HELD || message[P2] == HELD));
@@ -116,15 +120,22 @@ inline end_transaction(me, committed) {
     new_tickets = 0; new_probes = 0; took_tickets = 0; took_probes = 0
 }
 
+/* A producer's own member does not count: nobody else sees it yet. */
+#define is_looked_after(me) (sees_leases(me) || sees_members(me))
+
 /* _admit: may be under an older snapshot, where the row proves nothing and is not asked for. */
 proctype Producer(byte me) {
     bit known;
 
     if
-#ifdef FAULT_TRUST_ROW
-    :: known = sees_row(me)
+    ::
+#ifdef FAULT_NO_SHARE
+        known = sees_row(me) && is_looked_after(me);
 #else
-    :: d_step { known = can_share(me); key_share[me] = known }
+        d_step { known = is_looked_after(me) && can_share(me); key_share[me] = known };
+#endif
+#ifndef FAULT_LOOK_ONCE
+        known = known && is_looked_after(me)
 #endif
     :: true
     fi;
@@ -140,49 +151,38 @@ proctype Producer(byte me) {
     }
 }
 
-/* _regroup */
+/* _surplus: leaves it in is_held whether this ticket or probe is not needed. */
+inline surplus(me) {
+    is_held = sees_leases(me);
+#ifndef FAULT_TRUST_LEASE
+    if
+    :: is_held ->
+        d_step { is_sure = can_share(me); key_share[me] = key_share[me] || is_sure };
+        d_step { new_probes = new_probes + !(is_sure && sees_leases(me)); is_sure = 0 }
+    :: else
+    fi;
+#endif
+#ifdef REACH_SURPLUS
+    assert(!is_held);
+#endif
+}
+
+/* _regroup: here all are of one topic and priority, so it does not matter whether another comes before the head. */
 inline regroup(me) {
     d_step {
-        /* Whether it is free, and has a head: then it gets its ticket. */
-        is_held = sees_leases(me);
-        is_unsure = !is_held && !sees_members(me);
-        new_tickets = new_tickets + (!is_held && !is_unsure)
+        is_unsure = !sees_leases(me) && !sees_members(me);
+        new_tickets = new_tickets + (!sees_leases(me) && sees_members(me))
     };
-#ifdef FAULT_TRUST_LEASE
-    is_held = 0;
-#endif
 #ifdef FAULT_TRUST_VIEW
     is_unsure = 0;
 #endif
     if
-    :: is_held ->
-        /* A settlement that has not decided yet will see the members, or this key share. */
-        d_step {
-            key_share[me] = can_share(me);
-            new_probes = new_probes + !key_share[me];
-            is_held = 0
-        }
     :: is_unsure ->
         /* Nobody can be adding a member under this lock without a ticket; what was added before it shows now. */
         d_step {
             is_locked = can_lock_strongly(me);
             lock_by = (is_locked && row == THERE -> me : lock_by);
             lock_is_strong = lock_is_strong || (is_locked && row == THERE)
-        };
-        d_step {
-            if
-#ifdef FAULT_MEMBERS_ALONE
-            :: is_locked && !sees_members(me) ->
-#else
-            :: is_locked && !sees_members(me) && !sees_leases(me) ->
-#endif
-#ifdef REACH_ROW_ENDS
-                assert(false);
-#endif
-                row = (row == ENTERED -> ABSENT : DELETED);
-                row_by = (row == ABSENT -> NOBODY : me)
-            :: else
-            fi
         };
         /* Of a group without a row every producer puts out a ticket itself. */
 #ifndef FAULT_OLD_VIEW
@@ -196,7 +196,7 @@ inline regroup(me) {
     fi
 }
 
-/* _claim_groups, with a ticket of the group */
+/* _claim_groups, with a ticket of a group that needs it */
 inline claim_group(me) {
 #ifdef FAULT_STALE_CLAIM
     d_step { stale_free = !sees_leases(me); stale_head = head(me) };
@@ -214,9 +214,9 @@ inline claim_group(me) {
         if
         :: is_unsure ->
             d_step {
-                is_locked = row == ABSENT || (row == DELETED && row_by == me);
+                is_locked = row == ABSENT && sees_members(me);
                 row_by = (is_locked -> me : row_by);
-                row = (is_locked -> (row == ABSENT -> ENTERED : RENEWED) : row);
+                row = (is_locked -> ENTERED : row);
                 first = head(NOBODY);
 #ifndef FAULT_DROP_TICKET
                 new_probes = new_probes + !is_locked;
@@ -228,13 +228,10 @@ inline claim_group(me) {
     fi;
     if
     :: is_locked ->
-        /* Whoever holds it puts out the next ticket. */
+        /* Under the lock it is seen who holds it; that one puts out the next ticket. */
         is_free = !sees_leases(me);
 #ifdef FAULT_STALE_CLAIM
         is_free = stale_free;
-#endif
-#ifdef REACH_SURPLUS
-        assert(is_free);
 #endif
         if
         :: is_free ->
@@ -275,12 +272,26 @@ inline claim_group(me) {
 /* claim: a probe is regrouped by _promote, a ticket becomes messages, also one of its own. */
 inline claim(me) {
     if
-    :: d_step { probes > 0 -> probes--; took_probes++ }; regroup(me)
+    :: d_step { probes > 0 -> probes--; took_probes++ };
+        surplus(me);
+        if
+        :: !is_held -> regroup(me)
+        :: else -> is_held = 0
+        fi
     :: true
     fi;
     if
-    :: d_step { tickets > 0 -> tickets--; took_tickets++ }; claim_group(me)
-    :: d_step { new_tickets > 0 -> new_tickets-- }; claim_group(me)
+    :: atomic {
+            if
+            :: tickets > 0 -> tickets--; took_tickets++
+            :: new_tickets > 0 -> new_tickets--
+            fi
+        };
+        surplus(me);
+        if
+        :: !is_held -> claim_group(me)
+        :: else -> is_held = 0
+        fi
     :: true
     fi
 }
@@ -295,7 +306,9 @@ inline settle(me) {
         n = (is_held_by(0, me) -> 0 : (is_held_by(P1, me) -> P1 : P2));
         if
         :: message[n] = SETTLED
+#ifdef WITH_CLEANUP
         :: !was_returned -> message[n] = RETURNED; was_returned = 1
+#endif
         fi;
         n = 0
     };
@@ -304,7 +317,7 @@ inline settle(me) {
 
 proctype Worker(byte me) {
     byte new_tickets, new_probes, took_tickets, took_probes, n, first, share;
-    bit is_held, is_unsure, is_locked, is_free;
+    bit is_held, is_sure, is_unsure, is_locked, is_free, has_failed;  /* rolled back once */
 #ifdef FAULT_STALE_CLAIM
     byte stale_head;
     bit stale_free;
@@ -323,17 +336,51 @@ end:
         fi;
         if
         :: d_step { end_transaction(me, 1) }
-        :: d_step { end_transaction(me, 0) }
+        :: !has_failed -> d_step { end_transaction(me, 0); has_failed = 1 }
         fi
     od
 }
 
+/* _end_groups, once */
+proctype Cleanup() {
+    bit is_idle;
+
+    d_step {
+        is_idle = row == THERE && !sees_leases(CLEANUP) && !sees_members(CLEANUP) && can_lock_strongly(CLEANUP);
+        lock_by = (is_idle -> CLEANUP : lock_by);
+        lock_is_strong = lock_is_strong || is_idle
+    };
+#ifndef FAULT_END_SEEN
+    is_idle = is_idle && !sees_leases(CLEANUP) && !sees_members(CLEANUP);
+#endif
+    row = (is_idle -> DELETED : row);
+    atomic {
+#ifdef REACH_ROW_ENDS
+        assert(!is_idle);
+#endif
+        if
+        :: row = (is_idle -> ABSENT : row)
+        :: row = (is_idle -> THERE : row)
+        fi;
+        assert(row != ABSENT || !(message[0] == HELD || message[P1] == HELD || message[P2] == HELD));
+        lock_is_strong = lock_is_strong && lock_by != CLEANUP;
+        lock_by = (lock_by == CLEANUP -> NOBODY : lock_by);
+        is_idle = 0
+    }
+}
+
 init {
     atomic {
-        message[0] = WAITS;
-        tickets = 1;
+        message[0] = HELD;
+        owner[0] = W0;
+        row = THERE;
         run Producer(P1);
+#ifdef WITH_CLEANUP
+        message[P2] = OVER;
+        run Cleanup();
+#else
         run Producer(P2);
+#endif
         run Worker(W0);
         run Worker(W1)
     };

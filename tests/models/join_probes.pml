@@ -13,6 +13,7 @@
 
    Planted, to be found:
      FAULT_DROP_OWN         a claim uses up its own transaction's probe as any other
+     FAULT_OWN_COMPLETE     and does so if the join is complete, though its join.wait message is not to be seen yet
      FAULT_LOOK_FIRST       a claim looks at the join before it takes the probe
      FAULT_PROBE_FIRST      a step leaves its probe in a transaction before the one of its tally
      FAULT_TALLY_ALONE      a step leaves no probe
@@ -77,6 +78,7 @@ inline claim(me) {
         :: probes > 0 -> probes--; took++
         :: own_probes > 0 -> own_probes--; is_own = 1
         :: probes > 0 && own_probes > 0 -> probes--; took++; own_probes--; is_own = 1
+        :: probes == 0 && own_probes == 0  /* others were quicker */
         fi
     };
     /* A new statement. */
@@ -86,14 +88,20 @@ inline claim(me) {
 #ifdef FAULT_ANY_PROBE
     is_complete = 1;
 #endif
-#ifndef FAULT_DROP_OWN
     d_step {
 #ifdef REACH_BACK
         assert(!(is_own && !is_complete));
 #endif
+#ifdef FAULT_OWN_COMPLETE
         own_probes = own_probes + (is_own && !is_complete)
-    };
+#else
+#ifndef FAULT_DROP_OWN
+        own_probes = own_probes + (is_own && !(is_complete && is_known))
+#else
+        skip
 #endif
+#endif
+    };
     if
     :: is_complete && is_known ->
         d_step {
@@ -196,7 +204,7 @@ end:
 proctype Early() {
     bit is_complete;
 
-end:
+end: /* it need not be there */
     atomic { message == PARKED -> message = LEASED };
     is_complete = sees_complete(NOBODY);
     message = (is_complete -> READY : PARKED)
@@ -209,7 +217,10 @@ init {
         run Waiter(WAITER);
         run Claimer(C0);
         run Claimer(C1);
-        run Early()
+        if
+        :: run Early()
+        :: true
+        fi
     };
     timeout -> assert(message == READY)
 }

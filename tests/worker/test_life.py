@@ -234,16 +234,16 @@ def test_no_threads_and_no_connections_are_left(db: Database, make: MakeWorker, 
 def test_a_fault_of_the_package_itself_costs_no_thread(
     box: pysqlbox.Box, make: MakeWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    turn = iter(range(1000))
+    costs, looks = iter(range(1000)), iter(range(1000))
     claimed, extend = Lane.note_cost, Keeper._extend_all
 
     def note_cost(lane: Lane, seconds: float, count: int) -> None:
-        if next(turn) == 0:
+        if next(costs) == 0:
             raise RuntimeError("never seen before")
         claimed(lane, seconds, count)
 
     def extend_all(keeper: Keeper, now: float) -> None:
-        if next(turn) == 1:
+        if next(looks) == 1:
             raise RuntimeError("neither was this")
         extend(keeper, now)
 
