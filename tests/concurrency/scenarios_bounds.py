@@ -11,7 +11,7 @@ from datetime import timedelta
 from tests.concurrency.invariants import check
 from tests.concurrency.scenarios_claims import outbox
 from tests.concurrency.sessions import sessions, tick
-from tests.contract.support import OTHER, OWNER, Box, server_now
+from tests.contract.support import OTHER, OWNER, server_now
 from tests.support.database import Database
 
 TAKES = 100

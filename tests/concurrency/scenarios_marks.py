@@ -269,7 +269,8 @@ def a_step_held_up_is_counted_after_the_mark(db: Database) -> None:
     assert _held_up(db, locks, lambda session: box.on(session).fail(OWNER, [step["id"]])) == 1
     (probe,) = db.sql(
         "SELECT s.due_at >= to_timestamp(m.last_value / 1000000.0) AS found"
-        " FROM {schema}._outbox_low_due AS m CROSS JOIN {schema}.outbox_scheduled AS s WHERE s.join_id IS NOT NULL"
+        " FROM {schema}._outbox_low_due AS m CROSS JOIN {schema}.outbox_scheduled AS s"
+        " WHERE s.join_id IS NOT NULL"
     )
     assert probe["found"]
 
