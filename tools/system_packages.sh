@@ -20,6 +20,8 @@ missing() {
   has unixodbc || echo unixodbc
   has tdsodbc || echo tdsodbc
   has pgbouncer || echo pgbouncer
+  command -v spin >/dev/null || echo spin
+  command -v gcc >/dev/null || command -v cc >/dev/null || echo "gcc libc6-dev"
   icu_here || icu_offered
   version=$(postgres_here)
   if [ -z "$version" ]; then
@@ -33,6 +35,8 @@ missing() {
 skipped() {
   has tdsodbc && has unixodbc || echo "  unixodbc, tdsodbc: tests on a T-SQL engine, unless Microsoft's ODBC driver is there"
   has pgbouncer || echo "  pgbouncer: tests behind a pooler"
+  command -v spin >/dev/null && { command -v gcc >/dev/null || command -v cc >/dev/null; } ||
+    echo "  spin, gcc: the models of the protocols (tests/models)"
   icu_here || echo "  libicu: the T-SQL compile gate"
   version=$(postgres_here)
   if [ -z "$version" ]; then

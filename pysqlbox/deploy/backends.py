@@ -23,6 +23,7 @@ from yoyo.utils import change_param_style
 from pysqlbox.deploy.names import Dialect, quote_identifier
 from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, Store, lock_name
 from pysqlbox.drivers import Target, mssql, parse_url
+from pysqlbox.drivers.url import WRAPPED, wrap_odbc
 
 MIGRATION_TABLE = "_yoyo_migration"
 
@@ -174,6 +175,8 @@ class MssqlBackend(_Tsql):
     def _target(dburi: Any) -> Target:
         """The URL without what only yoyo's backend reads."""
         arguments = {key: value for key, value in dburi.args.items() if key != "schema"}
+        if set(arguments) == {WRAPPED}:  # yoyo writes a URL without a host with too few slashes
+            return parse_url(wrap_odbc(arguments[WRAPPED]))
         return parse_url(dburi._replace(args=arguments).uri)
 
     def init_database(self) -> None:

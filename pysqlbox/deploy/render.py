@@ -212,6 +212,7 @@ class Renderer:
         )
         environment.filters["ident"] = lambda name: quote_identifier(self.dialect, str(name))
         environment.filters["literal"] = lambda text: quote_literal(self.dialect, str(text))
+        environment.filters["setting"] = _setting
         environment.filters["drawn_message_id"] = drawn_message_id
         environment.filters["drawn_id"] = drawn_id
         environment.filters["message_id_stem"] = message_id_stem
@@ -421,6 +422,11 @@ def split_batches(dialect: Dialect, text: str) -> tuple[str, ...]:
     """What is sent as one: the whole text for PostgreSQL, the parts between ``GO`` lines for T-SQL."""
     parts = [text] if dialect == "postgres" else _GO.split(text)
     return tuple(part.strip("\r\n") + "\n" for part in parts if part.strip())
+
+
+def _setting(what: str, schema: str, box: str) -> str:
+    """The name of a session's own setting: any box's, whatever characters its names have."""
+    return f"pysqlbox.{what}_{hashlib.sha256(f'{schema}.{box}'.encode()).hexdigest()[:16]}"
 
 
 def _refuse_plain(value: object) -> object:

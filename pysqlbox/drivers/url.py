@@ -16,7 +16,8 @@ _DATABASE_KEYS = {"database", "initial catalog"}
 _SECRET_KEYS = {"pwd", "password", "accesstoken"}
 _TIMEOUT_KEYS = {"query_timeout", "querytimeout"}
 _LONGEST_TIMEOUT = 86_400
-_WRAPPED = "odbc_connect"  # as SQLAlchemy has it: mssql:///?odbc_connect=<the ODBC string, quoted>
+#: As SQLAlchemy has it: mssql:///?odbc_connect=<the ODBC string, quoted>.
+WRAPPED = "odbc_connect"
 _FORMS = "postgresql://user:password@host:port/db, mssql://user:password@host:port/db or an ODBC string"
 
 
@@ -65,7 +66,7 @@ def with_database(url: str, name: str) -> str:
     """The same URL or ODBC string, naming another database."""
     if not _looks_like_odbc(url):
         parts = urlsplit(url)
-        wrapped = dict(parse_qsl(parts.query)).get(_WRAPPED)
+        wrapped = dict(parse_qsl(parts.query)).get(WRAPPED)
         if wrapped is not None and parts.scheme in _MSSQL:
             return wrap_odbc(with_database(wrapped, name))
         return _geturl(parts._replace(path=f"/{quote(name, safe='')}"))
@@ -75,7 +76,7 @@ def with_database(url: str, name: str) -> str:
 
 def wrap_odbc(text: str) -> str:
     """An ODBC string as a URL, for whoever takes nothing else: the yoyo command, say."""
-    return f"mssql:///?{_WRAPPED}={quote(text, safe='')}"
+    return f"mssql:///?{WRAPPED}={quote(text, safe='')}"
 
 
 def _parse_postgres(parts: SplitResult) -> Target:
@@ -95,10 +96,10 @@ def _geturl(parts: SplitResult) -> str:
 
 def _parse_mssql(parts: SplitResult, port: int | None) -> Target:
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    wrapped = query.pop(_WRAPPED, None)
+    wrapped = query.pop(WRAPPED, None)
     if wrapped is not None:
         if parts.netloc or parts.path not in ("", "/") or query:
-            raise InvalidArgument(f"url: {_WRAPPED} holds the whole ODBC string, nothing may stand beside it")
+            raise InvalidArgument(f"url: {WRAPPED} holds the whole ODBC string, nothing may stand beside it")
         return _parse_odbc(wrapped)
     if not parts.hostname:
         raise InvalidArgument("url: an mssql URL needs a host")

@@ -49,6 +49,9 @@ def copy_of(message: Any) -> tuple[int, datetime]:
 
 #: A group that the database puts off, because its row was locked, it looks at again after 0.2 seconds.
 GROUP_SECONDS = 0.25
+#: A claim that meets very many expired messages answers early, and empty, though others lie behind them; so a
+#: drain believes only so many empty claims in a row.
+DRY_CLAIMS = 15
 #: When a thread is due that waits to be woken.
 NEVER = float("inf")
 #: How many quick threads claim at the same time: one waits for the database while another one runs Python.
@@ -123,6 +126,10 @@ class Crew:
                 lane.next_poll = now  # what somebody announced during the claim it may not have seen
             if got:
                 self._progress += 1
+                lane.dry_claims = 0
+            elif self.draining and lane.dry_claims < DRY_CLAIMS:
+                lane.dry_claims += 1
+                lane.next_poll = now
             else:
                 lane.dry_at = progress
             # Who has found nothing comes back and watches the clock itself.

@@ -58,6 +58,7 @@ class Lane:
         self.max_attempts = max_attempts  # None until the box's own setting has been read
         self.wakes = 0
         self.next_poll = 0.0
+        self.dry_claims = 0  # how many claims in a row have found nothing, while the worker drains
         self.last_work = time.monotonic()
         self.dry_at = -1
         self._cost: float | None = None

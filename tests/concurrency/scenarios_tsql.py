@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -15,8 +15,8 @@ from tests.concurrency.scenarios_claims import inbox, outbox
 from tests.contract.support import OWNER, Row, impatient, is_babelfish
 from tests.support.database import Database, Session
 
-PATIENCE = 30.0
-"""Seconds until something that must happen counts as never happening; a first connection takes some."""
+PATIENCE = 240.0
+"""Seconds until something that must happen counts as never happening; Babelfish compiles for each session."""
 
 _WAITS = "SELECT COUNT(*) AS n FROM sys.dm_exec_requests WHERE session_id = %s AND blocking_session_id <> 0"
 _WAITS_ON_BABELFISH = (
@@ -29,45 +29,81 @@ Step = Callable[[Session], Row]
 class Waiting:
     """A call in another thread, on a session that nobody else uses meanwhile, and proof that it waits."""
 
-    def __init__(self, db: Database, session: Session, call: Callable[[Session], Any]) -> None:
-        """Starts the call."""
+    def __init__(self, db: Database, session: Session, future: Future[Any], spid: object) -> None:
+        """Made by a stage."""
+        self.session = session
+        self.future = future
         self._db = db
+        self._spid = spid
         self._query = _WAITS_ON_BABELFISH if is_babelfish(db) else _WAITS
-        self._spid = session.sql("SELECT @@SPID AS spid")[0]["spid"]
-        self._pool = ThreadPoolExecutor(1)
-        self._future: Future[Any] = self._pool.submit(call, session)
 
     def is_blocked(self) -> bool:
         """Waits until the call waits for a lock (true) or is over (false)."""
         until = time.monotonic() + PATIENCE
-        while time.monotonic() < until and not self._future.done():
+        while time.monotonic() < until and not self.future.done():
             if int(str(self._db.sql(self._query, self._spid)[0]["n"])) > 0:
                 return True
             time.sleep(0.02)
-        assert self._future.done(), "the call neither waits for a lock nor ends"
+        assert self.future.done(), "the call neither waits for a lock nor ends"
         return False
 
     def result(self) -> Any:
         """What the call answers, or its error."""
-        try:
-            return self._future.result(PATIENCE)
-        finally:
-            self._pool.shutdown(wait=False)
+        return self.future.result(PATIENCE)
+
+
+class Stage:
+    """Sessions, and calls of theirs in the background; no connection is closed while a call runs on it."""
+
+    def __init__(self, db: Database) -> None:
+        """Without sessions yet."""
+        self._db = db
+        self._pool = ThreadPoolExecutor(4)
+        self._open: dict[int, ExitStack] = {}
+        self._waiting: list[Waiting] = []
+
+    def session(self) -> Session:
+        """A session that ends with the stage."""
+        stack = ExitStack()
+        session = stack.enter_context(self._db.session())
+        self._open[id(session)] = stack
+        return session
+
+    def start(self, session: Session, call: Callable[[Session], Any]) -> Waiting:
+        """Starts a call in the background."""
+        spid = session.sql("SELECT @@SPID AS spid")[0]["spid"]
+        waiting = Waiting(self._db, session, self._pool.submit(call, session), spid)
+        self._waiting.append(waiting)
+        return waiting
+
+    def end(self) -> None:
+        """Ends the idle sessions, so that the calls that waited for them end too, and then those."""
+        busy = {waiting.future: id(waiting.session) for waiting in self._waiting if not waiting.future.done()}
+        for place in [place for place in self._open if place not in busy.values()]:
+            self._open.pop(place).close()
+        for future in as_completed(busy, PATIENCE):
+            self._open.pop(busy[future]).close()
+        self._pool.shutdown()
 
 
 @contextmanager
-def _two(db: Database) -> Iterator[tuple[Session, Session]]:
-    with db.session() as one, db.session() as other:
-        yield one, other
+def stage(db: Database) -> Iterator[Stage]:
+    """A stage that is cleared at the end, however that comes."""
+    made = Stage(db)
+    try:
+        yield made
+    finally:
+        made.end()
 
 
 def _second_learns(db: Database, step: Step, first: Row, again: Row) -> None:
     """The first call's end decides what the second one answers, and nobody gets an error."""
     for commits in (False, True):
-        with _two(db) as (one, other):
+        with stage(db) as play:
+            one, other = play.session(), play.session()
             row = step(one)
             assert row.items() >= first.items()
-            waiting = Waiting(db, other, step)
+            waiting = play.start(other, step)
             assert waiting.is_blocked()
             (one.commit if commits else one.rollback)()
             answer = waiting.result()
@@ -119,11 +155,12 @@ def a_batch_of_inbox_keys_is_decided_by_the_first(db: Database) -> None:
     """Two batches with the same new keys in opposite orders wait for each other, never crosswise."""
     box = inbox(db)
     records = [box.record(source="s", message_id=name) for name in ("a", "m", "z")]
-    with db.session() as locker, _two(db) as (one, other):
+    with stage(db) as play:
+        locker, one, other = play.session(), play.session(), play.session()
         box.on(locker).enqueue(source="s", message_id="m")
-        first = Waiting(db, one, lambda session: box.on(session).enqueue_many(*records))
+        first = play.start(one, lambda session: box.on(session).enqueue_many(*records))
         assert first.is_blocked()
-        second = Waiting(db, other, lambda session: box.on(session).enqueue_many(*records[::-1]))
+        second = play.start(other, lambda session: box.on(session).enqueue_many(*records[::-1]))
         assert second.is_blocked()
         locker.rollback()
         assert [row["outcome"] for row in _either(one, first)] == ["created"] * 3
@@ -135,11 +172,12 @@ def a_batch_of_dedup_keys_is_decided_by_the_first(db: Database) -> None:
     """The same for the keys of an outbox."""
     box = outbox(db)
     records = [box.record(dedup_key=name) for name in ("a", "m", "z")]
-    with db.session() as locker, _two(db) as (one, other):
+    with stage(db) as play:
+        locker, one, other = play.session(), play.session(), play.session()
         box.on(locker).enqueue(dedup_key="m")
-        first = Waiting(db, one, lambda session: box.on(session).enqueue_many(*records))
+        first = play.start(one, lambda session: box.on(session).enqueue_many(*records))
         assert first.is_blocked()
-        second = Waiting(db, other, lambda session: box.on(session).enqueue_many(*records[::-1]))
+        second = play.start(other, lambda session: box.on(session).enqueue_many(*records[::-1]))
         assert second.is_blocked()
         locker.rollback()
         assert [row["outcome"] for row in _either(one, first)] == ["created"] * 3
@@ -180,7 +218,7 @@ def what_the_ledger_knows_is_told_without_waiting(db: Database) -> None:
     """Who asks for a key that is held or processed waits for nobody, whatever is open meanwhile."""
     held = db.one("ledger_try_begin", key="held")
     db.call("ledger_mark_processed", key="processed")
-    with _two(db) as (one, other):
+    with db.session() as one, db.session() as other:
         assert one.one("ledger_try_begin", key="new")["status"] == "Acquired"
         impatient(other)
         assert other.one("ledger_try_begin", key="held")["status"] == "Busy"
@@ -191,8 +229,8 @@ def what_the_ledger_knows_is_told_without_waiting(db: Database) -> None:
 
 def different_keys_do_not_wait(db: Database) -> None:
     """Two open transactions with keys of their own never wait for each other."""
-    with _two(db) as open_ones:
-        for place, session in enumerate(open_ones):
+    with db.session() as one, db.session() as other:
+        for place, session in enumerate((one, other)):
             impatient(session)
             for box in (outbox(db).on(session), inbox(db).on(session)):
                 more = {"dedup_key": f"k{place}", "message_id": uuid4()} if box.kind == "outbox" else {}
@@ -204,7 +242,7 @@ def different_keys_do_not_wait(db: Database) -> None:
                 assert box.enqueue_many(batch)[0]["outcome"] == "created"
             assert session.one("ledger_try_begin", key=f"k{place}")["status"] == "Acquired"
             session.one("inbox_already_processed", source="s", message_id=f"m{place}")
-        for session in open_ones:
+        for session in (one, other):
             session.commit()
     for name in ("outbox", "inbox"):
         check(db, name)

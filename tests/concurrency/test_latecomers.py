@@ -1,4 +1,4 @@
-"""A producer whose transaction stays open: nobody is slowed down, and what it brings is delivered after all."""
+"""A producer whose transaction stays open slows nobody down, and what it brings is delivered after all."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
-"""Groups in T-SQL: nobody waits for a group's lock, and none loses its place by that; and bugs planted there."""
+"""Groups in T-SQL: nobody waits for a group's lock, and none loses its place by that; and planted bugs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -148,9 +149,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         a_head_that_goes_while_it_waits_for_its_time,
     ),
     (
-        Bug(
-            "a claim without the group's lock", "queue/_claim_groups.sql", [(_ATTEMPT, "SET @lock_got = 0;")]
-        ),
+        Bug("a claim without a lock", "queue/_claim_groups.sql", [(_ATTEMPT, "SET @lock_got = 0;")]),
         nobody_overtakes_a_head_that_is_being_attached,
     ),
 ]
@@ -168,7 +167,7 @@ def test_planted_bug(bug: Bug, scenario: Scenario, db: Database, tmp_path: Path)
         scenario(db)
 
 
-def _soon(box: Box, owner: object = OWNER) -> list[int]:
+def _soon(box: Box, owner: UUID = OWNER) -> list[int]:
     """What a claim gets once the groups that needed another look have been looked at."""
     box.db.advance(1)
     return box.take(owner, batch=10)

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from pysqlbox.deploy.migrate import migrate, status
 from pysqlbox.deploy.names import Box
 from pysqlbox.deploy.render import split_batches
 from pysqlbox.deploy.script import render_script
-from pysqlbox.drivers import connect, parse_url
+from pysqlbox.drivers import Target, connect, parse_url
 from pysqlbox.drivers.mssql import database_error, map_error, query, run_batch
 from pysqlbox.errors import PysqlboxError
 from tests.deploy.catalog import catalog
@@ -40,7 +41,7 @@ def run(url: str, script: str) -> None:
         if done.returncode:
             raise PysqlboxError(done.stderr)
         return
-    connection = connect(target, autocommit=True)
+    connection = connect(_patient(url), autocommit=True)
     try:
         for batch in split_batches("mssql", script.replace(_ON_ERROR, "")):
             run_batch(connection, batch)
@@ -50,10 +51,13 @@ def run(url: str, script: str) -> None:
         connection.close()
 
 
-def run_on(url: str, batches: Sequence[str], first: str = "") -> list[str]:
-    """Runs batches as a client that goes on after errors; answers the errors."""
+def run_on(url: str, batches: Sequence[str], first: str = "", *, ends: bool = True) -> list[str]:
+    """Runs batches as a client that goes on after errors; answers the errors.
+
+    ``ends``: whether the last batch is there to end the transaction; otherwise closing the connection does.
+    """
     errors = []
-    with contextlib.closing(connect(url, autocommit=True)) as connection:
+    with contextlib.closing(connect(_patient(url), autocommit=True)) as connection:
         if first:
             run_batch(connection, first)
         for batch in batches:
@@ -63,9 +67,15 @@ def run_on(url: str, batches: Sequence[str], first: str = "") -> list[str]:
                 errors.append(str(map_error(error)))
         if first:
             assert query(connection, "SELECT @@TRANCOUNT AS n")[0][0] == 1
-            connection.commit()
-        assert query(connection, "SELECT @@TRANCOUNT AS n")[0][0] == 0
+            run_batch(connection, "COMMIT TRANSACTION")
+        if ends:
+            assert query(connection, "SELECT @@TRANCOUNT AS n")[0][0] == 0
     return errors
+
+
+def _patient(url: str) -> Target:
+    """The target without a timeout: sqlcmd has none either."""
+    return replace(parse_url(url), query_timeout=0)
 
 
 def script_of(url: str, release: Release, **options: object) -> str:
@@ -141,7 +151,7 @@ def test_script_refuses(empty_url: str, release: Release) -> None:
 
 def _fails_at_its_end(batch: str) -> str:
     """The batch, with an error behind everything that it does."""
-    end = next(end for end in ("UPDATE #pysqlbox_script", "COMMIT", "END TRY") if end in batch)
+    end = next(end for end in ("UPDATE #pysqlbox_script", "COMMIT TRANSACTION", "END TRY") if end in batch)
     before, _, behind = batch.rpartition(end)
     return f"{before}DECLARE @zero int = 0; SET @zero = 1 / @zero;\n{end}{behind}"
 
@@ -162,11 +172,12 @@ def test_a_client_that_goes_on_after_an_error(empty_url: str, release: Release, 
     assert batches[0].endswith(_ON_ERROR)
     start = next(number for number, batch in enumerate(batches) if "BEGIN TRANSACTION" in batch)
     assert start == 2
-    for number in range(start, len(batches)):
+    for number in (start, start + 1, len(batches) // 2, len(batches) - 1):
         stumbling = [*batches[:number], STUMBLES[stumble](batches[number]), *batches[number + 1 :]]
         assert stumbling != list(batches)
-        errors = run_on(empty_url, stumbling)
-        if number < len(batches) - 1:
+        is_last = number == len(batches) - 1
+        errors = run_on(empty_url, stumbling, ends=not is_last)
+        if not is_last:
             assert errors[-1] == "nothing was deployed, the first error says why"
         assert execute_once(empty_url, "SELECT SCHEMA_ID(N'infra') AS id") == [{"id": None}]
     (error,) = run_on(empty_url, batches)  # `:on error exit`, which such a client does not know
@@ -182,10 +193,13 @@ def test_a_failed_upgrade_leaves_what_was(empty_url: str, release: Release) -> N
     release.second_version()
     release.routine("total", "sum", "sum(id)")
     batches = split_batches("mssql", script_of(empty_url, release))
-    for number in range(2, len(batches)):
-        for stumble in ("fails", "does not compile"):
-            run_on(empty_url, [*batches[:number], STUMBLES[stumble](batches[number]), *batches[number + 1 :]])
-            assert catalog(empty_url, "infra") == before
+    for number, stumble in (
+        (3, "fails"),
+        (len(batches) - 2, "does not compile"),
+        (len(batches) - 1, "fails"),
+    ):
+        run_on(empty_url, [*batches[:number], STUMBLES[stumble](batches[number]), *batches[number + 1 :]])
+        assert catalog(empty_url, "infra") == before
     run(empty_url, script_of(empty_url, release))
     assert not release.status(empty_url).changes
 

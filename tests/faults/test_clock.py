@@ -23,6 +23,7 @@ START = 600
 """Seconds by which the test clock is ahead at first, since it cannot go behind the server's."""
 
 
+@pytest.mark.every_version
 def test_the_clock_jumps_under_load(running: Server, record: Callable[[Figures], None]) -> None:
     """Back and ahead by a minute, several times: nobody loses or doubles anything."""
     steps = (-STEP, STEP, -STEP, -STEP, 3 * STEP, -STEP)

@@ -50,9 +50,7 @@ def small_disk() -> Iterator[Path]:
             else None
         )
         if mounted is None or mounted.returncode:
-            why = (
-                mounted.stderr.strip().splitlines()[-1] if mounted and mounted.stderr.strip() else "no mount"
-            )
+            why = mounted.stderr.strip().splitlines()[0] if mounted and mounted.stderr.strip() else "no mount"
             pytest.skip(f"no small file system can be mounted here, which mostly takes root: {why}")
         try:
             own(disk)

@@ -73,6 +73,7 @@ def test_a_busy_box_hands_out_all_of_a_restored_dump(running: Server, box: str) 
         check(db, box)
 
 
+@pytest.mark.every_version
 def test_the_load_goes_on_in_a_restored_database(running: Server, record: Callable[[Figures], None]) -> None:
     """Producers and workers move over to the restored database: nothing that it had is lost or doubled."""
     with restored_under_load(running) as (_, db):

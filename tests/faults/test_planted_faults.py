@@ -78,9 +78,8 @@ def test_a_sound_server_passes(running: Server) -> None:
 
 def test_lost_commits_are_found(known: Programs, template: Path) -> None:
     """A server that confirms before it has written, and is killed: `synchronous_commit = off`."""
-    with server(
-        known, template, synchronous_commit="off", wal_writer_delay="10s", wal_buffers="16MB"
-    ) as running:
+    late = {"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "wal_buffers": "16MB"}
+    with server(known, template, synchronous_commit="off", **late) as running:
         running.start()
         with Load(running.url) as load:
             load.hold(300)

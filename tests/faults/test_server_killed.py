@@ -6,6 +6,8 @@ import os
 import signal
 from collections.abc import Callable
 
+import pytest
+
 from tests.faults.figures import Figures
 from tests.faults.load import Load
 from tests.faults.servers import SECONDS, Server, wait_until
@@ -15,6 +17,7 @@ KILLS = max(3, int(SECONDS / 5))
 _CLIENTS = "application_name = 'pysqlbox' AND pid <> pg_backend_pid()"
 
 
+@pytest.mark.every_version
 def test_all_processes_killed_at_once(running: Server, record: Callable[[Figures], None]) -> None:
     """SIGKILL for the postmaster and each of its children, three times or every five seconds."""
     with Load(running.url) as load:

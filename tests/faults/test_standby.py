@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
+import pytest
+
 from tests.faults.account import Account
 from tests.faults.figures import Figures
 from tests.faults.load import Load
@@ -58,6 +60,7 @@ def test_base_backup(running: Server, record: Callable[[Figures], None]) -> None
             record(conclude(copy, second, figures))
 
 
+@pytest.mark.every_version
 def test_synchronous_standby_promoted(running: Server, record: Callable[[Figures], None]) -> None:
     """Whatever was confirmed is on a synchronous standby: nothing is lost."""
     with Load(running.url) as load:

@@ -36,6 +36,7 @@ from tests.interleavings.steps import (
 )
 
 A, B, W, V, O = "a producer", "another", "the worker", "a rival", "an operator"  # noqa: E741
+W2 = "the worker (other hand)"
 """Sessions; a worker that has claimed something before has the same name there."""
 
 _LEASED = [*all_of(W, put("m1", group="g")), *all_of(W, claim())]
@@ -148,6 +149,72 @@ _EMPTIED = [
         [*all_of(W, put("m1", group="g"), put("m2", group="g")), *all_of(W, claim(2))],
     ),
 ]
+
+_HELD = [*all_of(W, *(put(f"m{n}", group="g") for n in range(1, 4))), *all_of(W, claim(2))]
+"""m1 and m2 of group g are leased to the worker, m3 waits behind them."""
+_HELD_TOO_LONG = [
+    *all_of(W, *(put(f"m{n}", group="g") for n in range(1, 4))),
+    *all_of(W, claim(2, lease=5)),
+    (W, advance(9)),
+]
+
+_TWO_FOR_ONE = [
+    (A, put("m1", group="g", key="k")),
+    *all_of(B, put("m2", group="g")),
+    (A, COMMIT),
+    *all_of(W, claim()),
+    *all_of(W, release()),
+]
+"""Two tickets for one group, which has a row: neither of two producers saw the other."""
+
+_PARTED = [
+    Protocol(
+        "a head becomes a step beside a ticket too many",
+        {A: [attach("j", "m1"), COMMIT], W: [claim(), COMMIT], V: [alone(claim()), advance(1)]},
+        [*_TWO_FOR_ONE, *all_of(A, start_join("j", 1))],
+    ),
+    Protocol(
+        "a group with a ticket too many and two workers",
+        {W: [claim(), COMMIT, ack(), COMMIT], V: [claim(), COMMIT]},
+        _TWO_FOR_ONE,
+    ),
+    Protocol(
+        "a group with a ticket too many is settled while a rival meets it",
+        {W: [ack(), COMMIT], V: [claim(), COMMIT], A: [put("m3", group="g"), COMMIT]},
+        [*_TWO_FOR_ONE, *all_of(W, claim())],
+    ),
+    *(
+        Protocol(
+            f"a head is replaced beside a ticket too many, with {end.kind} at the end",
+            {A: [put("m3", key="k"), end], W: [claim(), COMMIT], V: [alone(claim()), advance(1)]},
+            _TWO_FOR_ONE,
+        )
+        for end in (COMMIT, ROLLBACK)
+    ),
+    *(
+        Protocol(
+            f"a group settled by two hands at once, one with {step.kind}",
+            {W: [ack("m1"), COMMIT], W2: [step, COMMIT], V: [alone(claim())]},
+            _HELD,
+            waits=frozenset({"ack", step.kind}),
+        )
+        for step in (ack("m2"), release("m2"), fail("m2"))
+    ),
+    Protocol(
+        "a group reaped while a part of it is settled",
+        {W: [ack("m1"), COMMIT], O: [reap(), COMMIT], V: [alone(claim(3))]},
+        _HELD_TOO_LONG,
+        waits=frozenset({"reap", "claim"}),
+    ),
+    Protocol(
+        "one leased member is marked while the other is settled",
+        {A: [mark_processed("m1"), COMMIT], W: [ack("m2"), COMMIT], V: [alone(claim())]},
+        _HELD,
+        box="inbox",
+        waits=frozenset({"ack", "mark_processed"}),
+    ),
+]
+"""Who settles a part of a group takes turns with whoever settles another part."""
 
 _PROBED = [
     Protocol(
@@ -546,9 +613,10 @@ _REVIVED = [
         _DEAD,
     ),
     Protocol(
-        "a dead message is replayed twice, once undone",
-        {A: [replay("m1"), COMMIT], O: [replay("m1"), ROLLBACK], W: [claim(), COMMIT]},
+        "a dead message is replayed twice",
+        {A: [replay("m1"), COMMIT], O: [replay("m1"), COMMIT], W: [claim(), COMMIT]},
         _DEAD,
+        alike=[frozenset({A, O})],
     ),
     Protocol(
         "a message fails while it is replayed and discarded",
@@ -619,6 +687,27 @@ _MARKS = [
         _LEASED,
     ),
     Protocol(
+        "ticks around a replay into a group",
+        {O: [_TICK, _TICK, _TICK], A: [replay("m1"), COMMIT], B: [alone(put("m2", group="g"))]},
+        [*all_of(W, put("m1", group="g")), *all_of(W, claim()), *all_of(W, fail())],
+    ),
+    Protocol(
+        "ticks around a message seen long ago that joins a group",
+        {O: [_TICK, _TICK, _TICK], A: [put("m1", group="g"), COMMIT], B: [alone(put("m2", group="g"))]},
+        all_of(W, already_processed("m1")),
+        box="inbox",
+    ),
+    Protocol(
+        "ticks around members given back and claimed",
+        {O: [_TICK, _TICK, _TICK], W: [release(), COMMIT], V: [claim(), ROLLBACK]},
+        [*all_of(W, put("m1", group="g"), put("m2", group="g")), *all_of(W, claim())],
+    ),
+    Protocol(
+        "ticks around messages of other priorities",
+        {O: [_TICK, _TICK, _TICK], A: [put("m1", priority=3), COMMIT], B: [put("m2", priority=-3), ROLLBACK]},
+        all_of(W, put("m3", priority=3)),
+    ),
+    Protocol(
         "ticks around the probe of a join",
         {W: [ack(), COMMIT], V: [claim(), COMMIT], O: [_TICK, advance(1), _TICK]},
         [
@@ -629,10 +718,72 @@ _MARKS = [
     ),
 ]
 
+_DECIDES = ("queue/_regroup.sql", "alone := ARRAY(")
+"""Between the look that shows no member and the lock under which that is decided."""
+_PUTS_OUT = ("queue/_regroup.sql", "INSERT INTO {{ box.scheduled }} (due_at, no, lane, topic, group_id)")
+_LOCKS = ("queue/_admit.sql", "known := ARRAY(\n            SELECT g.group_id")
+_LOOKS_AGAIN = ("queue/_admit.sql", "known := ARRAY(\n            SELECT u.group_id")
+_BRINGS = ("queue/_admit.sql", "WITH head AS MATERIALIZED (")
+_TAKES = ("queue/_claim_groups.sql", "free := ARRAY(\n        SELECT g.group_id")
+_MAKES_SURE = ("queue/_claim_groups.sql", "free := ARRAY(\n        SELECT u.group_id")
+_SEES_HELD = ("queue/_surplus.sql", "sure := ARRAY(")
+_NOTES = ("queue/_tick.sql", "PERFORM FROM {{ db._box }} AS b WHERE")
+_DRAWN = ("outbox/enqueue.sql", "now_at := {{ db._now }}();")
+
+_INSIDE = [
+    Protocol(
+        "a producer and a settlement, each inside of the other",
+        {A: [put("m2", group="g"), COMMIT], W: [ack(), COMMIT]},
+        _LEASED,
+        stops=[_DECIDES, _PUTS_OUT, _LOCKS, _LOOKS_AGAIN, _BRINGS],
+    ),
+    Protocol(
+        "a producer of a delayed member and a settlement, each inside of the other",
+        {A: [put("m2", group="g", delay=50), COMMIT], W: [ack(), COMMIT], B: [alone(put("m3", group="g"))]},
+        _LEASED,
+        stops=[_DECIDES, _PUTS_OUT],
+    ),
+    Protocol(
+        "a settlement and a claim that meets a ticket, each inside of the other",
+        {A: [alone(put("m3", group="g"))], W: [ack(), COMMIT], V: [alone(claim())]},
+        [*_TWO_FOR_ONE, *all_of(W, claim())],
+        stops=[_DECIDES, _SEES_HELD, _TAKES],
+    ),
+    Protocol(
+        "two claims of one group, each inside of the other",
+        {W: [claim(), COMMIT], V: [claim(), COMMIT]},
+        _TWO_FOR_ONE,
+        stops=[_SEES_HELD, _TAKES, _MAKES_SURE],
+    ),
+    Protocol(
+        "a probe of a group inside of which it is added to, claimed and settled",
+        {
+            A: [alone(put("m2", group="g"))],
+            W: [alone(claim()), alone(ack()), alone(put("m3", group="g"))],
+            V: [alone(claim())],
+        },
+        [
+            *all_of(A, put("m1", group="g", key="k", delay=5)),
+            *all_of(A, put("m0", key="k")),
+            *all_of(W, claim()),
+            *all_of(W, ack()),
+            (W, advance(10)),
+        ],
+        stops=[_DECIDES],
+    ),
+    Protocol(
+        "ticks inside of an enqueue, and an enqueue inside of ticks",
+        {A: [put("m2"), COMMIT], O: [_TICK, _TICK]},
+        [*all_of(W, put("m1")), *all_of(W, claim()), *all_of(W, ack())],
+        stops=[_NOTES, _DRAWN],
+    ),
+]
+
 PROTOCOLS = {
     protocol.name: protocol
     for protocol in (
         *_EMPTIED,
+        *_PARTED,
         *_PROBED,
         *_COLLAPSED,
         *_WITHDRAWN,
@@ -642,5 +793,6 @@ PROTOCOLS = {
         *_PAUSED,
         *_REVIVED,
         *_MARKS,
+        *_INSIDE,
     )
 }

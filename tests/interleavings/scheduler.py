@@ -11,6 +11,9 @@ in exactly one place, a group that waits has a ticket, counters are exact); clai
 another holds, and no group's member before those in front of it. At the end everything is claimed until
 nothing is left: whatever is stuck, was lost or comes twice shows then.
 
+Statements of a routine are a session's steps too where a protocol names stops: then the routine is deployed
+with a lock to wait for in these places, and whoever comes there is let on at its turn.
+
 PostgreSQL only: there a session that waits can be seen from outside (`pg_blocking_pids`), and locks are let
 go before a commit is answered. Babelfish, which the T-SQL tests run on, lets one claim at a time run and
 keeps its application locks from that view; what T-SQL promises is tested by open sessions in
@@ -35,11 +38,15 @@ ORDER_VARIABLE = "PYSQLBOX_INTERLEAVING"
 
 _GLANCE = 0.004
 """Seconds after which it is worth asking whether a statement waits for a lock."""
+_PATIENT = 0.5
+"""Seconds that a statement may look as if it waited though it must not: the machine may be busy."""
 _DRAINER = "drainer"
 _ROUNDS = 20
 _LOOKS = 4
 _PATIENCE = 300
 """Claims after which even what only a patrol finds has come: a lease that was committed after its time."""
+_STOPS = 40
+"""More than a session meets in one order."""
 _LATER = 2000
 """Seconds beyond every lease and delay of a protocol, short of the hour for which join.wait is parked."""
 _SETTINGS = (
@@ -60,6 +67,10 @@ class Step:
     """What its answer means."""
     may_wait_for: frozenset[str] = frozenset()
     """The kinds of statements, in another session's open transaction, for which this one may wait."""
+    may_wait_for_key: frozenset[str] = frozenset()
+    """The same in an inbox, whose messages have keys that the callers bring."""
+    about: frozenset[str] = frozenset()
+    """The messages that it is about, by name; none if that shows only when it runs."""
     errors: frozenset[str] = frozenset()
     """The SQLSTATEs that are an answer too."""
     looks: bool = False
@@ -86,6 +97,8 @@ class Protocol:
     box: str = "outbox"
     alike: Sequence[frozenset[str]] = ()
     """Sessions with the same statements, of which any may come first."""
+    stops: Sequence[tuple[str, str]] = ()
+    """Where in routines the sessions stop, so that others come between: files, and the texts before which."""
     waits: frozenset[str] = frozenset()
     """Kinds of statements that take the very messages which others settle: these may wait for them."""
 
@@ -103,8 +116,13 @@ class _Session:
     """How many statements were sent before the step's own."""
     is_lost: bool = False
     """Whether an error has ended the transaction; what is left of it does nothing."""
-    kinds: set[str] = field(default_factory=set)
-    """The kinds of the statements in the open transaction."""
+    stops: int = 0
+    """How often it has stopped inside of a routine since the order began."""
+    is_stopped: bool = False
+    commits: int = 0
+    """How many commits there had been when the statement that runs was sent."""
+    done: list[Step] = field(default_factory=list)
+    """The statements of the open transaction."""
 
 
 class Scheduler:
@@ -121,14 +139,24 @@ class Scheduler:
         names = {*protocol.sessions, *(name for name, _ in protocol.before)}
         self._links = {name: Link(db, _SETTINGS) for name in sorted(names)}
         self._sessions: dict[str, _Session] = {}
+        self._observer.ask(f"PREPARE claimable AS {places.claimable_text(box)}")
+        self._observer.ask(f"PREPARE messages AS {places.messages_text(box)}")
+        for link in (*self._links.values(), self._observer):
+            link.ask(f"PREPARE unfinished AS {places.unfinished_text(box)}")
+        # Whoever comes to a stop asks for a lock that the gate has, and goes on once the gate lets it go.
+        self._gate = Link(db)
+        if protocol.stops:
+            for link in (*self._links.values(), self._observer):
+                link.ask("CREATE TEMPORARY SEQUENCE stops")
         self._by_pid = {link.pid: name for name, link in self._links.items()}
         self._trace: list[str] = []
         self._order: list[str] = []
         self._world = World(box, self._observer)
+        self._commits = 0
 
     def close(self) -> None:
         """Ends all sessions."""
-        for link in (*self._links.values(), self._observer):
+        for link in (*self._links.values(), self._observer, self._gate):
             link.close()
 
     def run(self, choose: Callable[[list[str]], str]) -> None:
@@ -139,12 +167,16 @@ class Scheduler:
                 self._start(self._sessions[name], step)
                 if self._sessions[name].running is not None:
                     raise BrokenError(f"{step.text} waits before the others have begun")
+            self._shut_gate()
             while able := self._able():
                 name = choose(able)
                 self._order.append(name)
                 session = self._sessions[name]
-                session.at += 1
-                self._start(session, session.steps[session.at - 1])
+                if session.is_stopped:
+                    self._go_on(session)
+                else:
+                    session.at += 1
+                    self._start(session, session.steps[session.at - 1])
             if waiting := [s.name for s in self._sessions.values() if s.running is not None]:
                 raise BrokenError(f"{waiting} wait for ever")
             self._finish()
@@ -154,14 +186,36 @@ class Scheduler:
     def _begin(self) -> None:
         self._observer.ask(f"SELECT setseed(0.5); {self._reset}")
         self._world = World(self.protocol.box, self._observer)
+        self._commits = 0
         self._trace, self._order = [], []
         self._sessions = {
             name: _Session(name, link, self.protocol.sessions.get(name, ()))
             for name, link in self._links.items()
         }
 
+    def _shut_gate(self) -> None:
+        if self.protocol.stops:
+            for link in self._links.values():
+                link.ask("SELECT setval('pg_temp.stops', 1, false)")
+            pids = ", ".join(f"({link.pid})" for link in self._links.values())
+            self._gate.ask(
+                "SELECT pg_advisory_unlock_all(); SELECT pg_advisory_lock(s.pid, n)"
+                f" FROM (VALUES {pids}) AS s (pid) CROSS JOIN generate_series(1, {_STOPS}) AS n"
+            )
+
+    def _go_on(self, session: _Session) -> None:
+        """From a stop inside of a routine to the next, or to the routine's end."""
+        self._trace.append(f"{session.name} goes on")
+        session.is_stopped = False
+        self._gate.ask(f"SELECT pg_advisory_unlock({session.link.pid}, {session.stops})")
+        self._wait_for(session)
+
     def _able(self) -> list[str]:
-        able = [s.name for s in self._sessions.values() if s.running is None and s.at < len(s.steps)]
+        able = [
+            s.name
+            for s in self._sessions.values()
+            if s.is_stopped or (s.running is None and s.at < len(s.steps))
+        ]
         for class_ in self.protocol.alike:
             fresh = sorted(n for n in able if n in class_ and self._sessions[n].at == 0)
             able = [name for name in able if name not in fresh[1:]]
@@ -177,7 +231,7 @@ class Scheduler:
         if text is None or (step.ending and not session.is_open and step.ending != "savepoint"):
             return
         if step.looks:
-            text = f"{places.unfinished_text(world.box)}; {text}"
+            text = f"EXECUTE unfinished; {text}"
         session.ahead = 0
         if not session.is_open:
             if not step.alone:
@@ -190,40 +244,58 @@ class Scheduler:
             text = f"SELECT setseed(0.5); {text}"
             session.ahead += 1
             session.is_seeded = True
-        session.kinds.add(step.kind)
+        session.done.append(step)
         session.running = step
+        session.commits = self._commits
         session.link.send(text)
         self._wait_for(session)
 
     def _wait_for(self, session: _Session) -> None:
         """Until the session has its answer, or waits for another; then what waits for it may go on too."""
         while not session.link.is_answered(_GLANCE):
-            if blockers := self._blockers(session):
-                self._judge_wait(session, blockers)
+            if (blockers := self._blockers(session)) and self._is_waiting(session, blockers):
                 return
         self._end(session)
         # One that was let go may let others go in turn.
         for other in self._sessions.values():
-            if other.running is not None:
+            if other.running is not None and not other.is_stopped:
                 self._wait_for(other)
 
     def _blockers(self, session: _Session) -> list[str]:
         rows = self._observer.ask(f"SELECT unnest(pg_blocking_pids({session.link.pid})) AS pid")
-        return sorted({self._by_pid[int(str(row["pid"]))] for row in rows})
+        pids = {int(str(row["pid"])) for row in rows}
+        if self._gate.pid in pids:
+            session.is_stopped = True
+            session.stops += 1
+            self._trace.append(f"   ({session.name} stops)")
+            return [session.name]
+        return sorted(self._by_pid[pid] for pid in pids)
 
-    def _judge_wait(self, session: _Session, blockers: list[str]) -> None:
+    def _is_waiting(self, session: _Session, blockers: list[str]) -> bool:
+        """Whether it really waits for these; fails if it must not."""
         step = session.running
         assert step is not None
+        if session.is_stopped:
+            return True
         for name in blockers:
-            kinds = self._sessions[name].kinds
-            allowed = step.may_wait_for | (self.protocol.waits if step.may_wait_for else set())
-            if not allowed & kinds:
-                raise BrokenError(
-                    f"{session.name}: {step.text} waits for {name} ({', '.join(sorted(kinds))})"
-                )
+            done = self._sessions[name].done
+            if not any(self._may_wait(step, other) for other in done):
+                # A claim tries for a millisecond to enter a new group, and goes on without; that is no wait.
+                if session.link.is_answered(_PATIENT):
+                    return False
+                texts = ", ".join(other.text for other in done)
+                raise BrokenError(f"{session.name}: {step.text} waits for {name} ({texts})")
         note = f"   ({session.name} waits for {', '.join(blockers)})"
         if self._trace[-1] != note:
             self._trace.append(note)
+        return True
+
+    def _may_wait(self, step: Step, other: Step) -> bool:
+        """Whether both are about the same message, and of kinds that take turns at one."""
+        kinds = step.may_wait_for | (step.may_wait_for_key if self.protocol.box == "inbox" else frozenset())
+        if step.may_wait_for | step.may_wait_for_key and other.kind in self.protocol.waits:
+            return True
+        return other.kind in kinds and (not step.about or not other.about or bool(step.about & other.about))
 
     def _end(self, session: _Session) -> None:
         step = session.running
@@ -239,11 +311,13 @@ class Scheduler:
             if not step.alone:
                 session.link.ask("ROLLBACK")
             world.go_back(session.name, keep=False)
-            session.is_open, session.is_lost, session.kinds = False, not step.alone, set()
+            session.is_open, session.is_lost, session.done = False, not step.alone, []
             return
         rows = answers[-1]
         if step.looks:
             world.unfinished = answers[session.ahead]
+            # What was there at the beginning says nothing about the end if others have committed meanwhile.
+            world.is_recent = session.commits == self._commits
         if step.then is not None:
             step.then(world, session.name, rows)
         if rows and not step.ending:
@@ -254,22 +328,26 @@ class Scheduler:
             world.go_back(session.name, keep=True)
         elif step.ending == "rollback":
             world.go_back(session.name, keep=False)
-            session.is_open, session.kinds = False, set()
+            session.is_open, session.done = False, []
         elif step.ending == "commit" or step.alone:
             world.commit(session.name)
-            session.is_open, session.kinds = False, set()
+            self._commits += 1
+            session.is_open, session.done = False, []
             if self._order:
                 world.check()
 
     def _finish(self) -> None:
         """Everything is over: whatever waits must come, in order and once, and the accounts be right."""
         world, observer = self._world, self._observer
+        self._gate.ask("SELECT pg_advisory_unlock_all()")
         for session in self._sessions.values():
             if session.is_open:
                 self._start(session, Step("rollback", lambda _w, _s: "ROLLBACK", ending="rollback"))
         world.check()
-        self._advance(_LATER)
         by_topic = zlib.crc32(", ".join(self._order).encode()) % 2 == 1
+        # First what is due now, then what is due later, or leased, and at last what a pause holds up.
+        self._drain(self._stuck, by_topic=by_topic)
+        self._advance(_LATER)
         if any(step.kind == "pause" for steps in self.protocol.sessions.values() for step in steps):
             self._drain(self._stuck, by_topic=by_topic)
             for topic in sorted(world.topics):
@@ -277,14 +355,14 @@ class Scheduler:
         self._drain(self._left, by_topic=by_topic)
 
     def _stuck(self) -> str:
-        """What should have been handed out, though some topics are paused."""
-        rows = self._observer.ask(places.claimable_text(self._world.box))
+        """What should have been handed out by now."""
+        rows = self._observer.ask("EXECUTE claimable")
         return f"stuck: {[row['id'] for row in rows]}" if rows else ""
 
     def _left(self) -> str:
         """What should not be left, once everything has been claimed; else whether the accounts are right."""
         world, observer = self._world, self._observer
-        observer.send(f"EXECUTE check_{world.box}_drained; {places.messages_text(world.box)}")
+        observer.send(f"EXECUTE check_{world.box}_drained; EXECUTE messages")
         broken, messages = observer.answers()
         if not broken:
             self._account(messages)
@@ -313,8 +391,9 @@ class Scheduler:
         text = world.call(
             f"{world.box}_claim", owner_token=owner, lease_seconds=600, batch_size=100, topics=topics
         )
-        observer.send(f"{places.unfinished_text(world.box)}; {text}")
+        observer.send(f"EXECUTE unfinished; {text}")
         world.unfinished, rows = observer.answers()
+        world.is_recent = True
         ids = [int(str(row["id"])) for row in rows]
         if not ids:
             return 0

@@ -68,7 +68,8 @@ def put(
         f"put {name} " + ", ".join(a for a in about if a),
         sql,
         then,
-        may_wait_for=_KEYED | _ENDING | _OPERATING,
+        may_wait_for_key=_KEYED | _ENDING | _OPERATING,
+        about=frozenset({name}),
     )
 
 
@@ -115,7 +116,15 @@ def _settling(routine: str, names: Names | None, gain: str | None, **more: objec
 
     text = f"{routine} {', '.join(wanted) if wanted else 'what it holds'}"
     # Whoever attaches one of these messages, or marks it by its key, works on the very same one.
-    return Step(text, sql, then, may_wait_for=_KEYED | {"attach"}, looks=True)
+    return Step(
+        text,
+        sql,
+        then,
+        may_wait_for=frozenset({"attach"}),
+        may_wait_for_key=_KEYED,
+        about=frozenset(wanted or ()),
+        looks=True,
+    )
 
 
 def ack(names: Names | None = None) -> Step:
@@ -165,7 +174,13 @@ def _by_key(routine: str, name: str, gain: str | None) -> Step:
         if row.get("affected") == "1" and gain:
             standing.gains[gain] += 1
 
-    return Step(f"{routine} {name}", sql, then, may_wait_for=_KEYED | _ENDING | _OPERATING)
+    return Step(
+        f"{routine} {name}",
+        sql,
+        then,
+        may_wait_for_key=_KEYED | _ENDING | _OPERATING,
+        about=frozenset({name}),
+    )
 
 
 def mark_processed(name: str) -> Step:
@@ -210,7 +225,7 @@ def attach(join: str, name: str) -> Step:
             if name in world.message_ids
             else None
         ),
-        may_wait_for=_ENDING | {"claim", "reap", "attach", "wait", "replay", "discard", "put"},
+        may_wait_for=_ENDING | _OPERATING | {"claim", "reap", "attach", "wait", "put"},
         errors=frozenset({"PB002"}),
     )
 
@@ -236,7 +251,9 @@ def replay(name: str) -> Step:
     return Step(
         f"replay {name}",
         lambda world, _s: world.call(f"{world.box}_replay", ids=[world.ids[name]]),
-        may_wait_for=_OPERATING | _KEYED,
+        may_wait_for=_OPERATING,
+        may_wait_for_key=_KEYED,
+        about=frozenset({name}),
         errors=frozenset({"PB003"}),
     )
 
@@ -251,7 +268,9 @@ def discard(name: str) -> Step:
         f"discard {name}",
         lambda world, _s: world.call(f"{world.box}_discard", ids=[world.ids[name]]),
         then,
-        may_wait_for=_OPERATING | _KEYED,
+        may_wait_for=_OPERATING,
+        may_wait_for_key=_KEYED,
+        about=frozenset({name}),
     )
 
 

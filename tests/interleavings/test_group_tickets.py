@@ -309,6 +309,23 @@ def test_an_owner_does_not_wait_for_an_open_collapse_in_its_group(db: Database) 
     check(db, "outbox")
 
 
+@pytest.mark.parametrize("step", ["abandon", "fail", "release", "ack", "settle_release", "settle_fail"])
+@pytest.mark.parametrize("group", ["g", None], ids=["grouped", "alone"])
+def test_an_owner_does_not_wait_for_a_collapse_that_came_too_late(
+    db: Database, step: str, group: str | None
+) -> None:
+    """A producer whose newer message replaces nothing, for the older one is leased, stays open."""
+    box = box_of(db, "outbox")
+    first = box.put(group_id=group, collapse_key="k")
+    assert box.take(OWNER) == [first]
+    with sessions(db, 2) as (producer, owner):
+        assert box.on(producer).enqueue(group_id=group, collapse_key="k")["outcome"] == "created"
+        assert SETTLEMENTS[step](box.on(impatient(owner)), [first]) in (1, [])
+        owner.commit()
+        producer.commit()
+    check(db, "outbox")
+
+
 def test_a_producer_does_not_wait_for_an_open_settlement_of_its_group(db: Database) -> None:
     """The group ends in a transaction that stays open while a member comes, delayed or not."""
     box = box_of(db, "outbox")

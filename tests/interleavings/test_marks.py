@@ -20,7 +20,7 @@ SOON = 300
 """Claims of a busy box within which it has mended itself."""
 AHEAD = 60
 """Seconds by which the clock had been ahead."""
-ROUNDS = 600
+ROUNDS = 300
 
 
 def _steady(db: Database) -> None:

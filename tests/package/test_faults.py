@@ -21,7 +21,7 @@ from pysqlbox.drivers.url import odbc_string, parse_url, read_odbc
 from tests.support.database import Database
 
 OWNER = UUID("11111111-1111-4111-8111-111111111111")
-QUICK = Retries(attempts=4, base_seconds=0.001, cap_seconds=0.01)
+QUICK = Retries(attempts=4, base_seconds=0.001, cap_seconds=0.01, give_up_seconds=600)
 
 
 @pytest.fixture

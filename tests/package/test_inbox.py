@@ -103,7 +103,7 @@ def test_deduplication(inbox: Inbox) -> None:
 def test_settling(inbox: Inbox) -> None:
     ids = [inbox.enqueue("t", "s", str(n), "p").id for n in range(4)]
     assert [each.id for each in inbox.claim(OWNER)] == ids
-    assert inbox.abandon(OWNER, ids[:1], delay_seconds=0.25) == 1
+    assert inbox.abandon(OWNER, ids[:1], delay_seconds=60) == 1
     assert inbox.release(OWNER, ids[1:2]) == 1
     assert inbox.fail(OWNER, ids[2:3], "no") == 1
     assert [each.id for each in inbox.extend(OWNER, ids, timedelta(minutes=5))] == ids[3:]

@@ -60,7 +60,7 @@ class Image:
             )
             with server:
                 address = _address(server, 1433)
-                yield f"mssql://sa:{quote(PASSWORD)}@{address}/master?TrustServerCertificate=yes"
+                yield f"mssql://sa:{quote(PASSWORD)}@{address}/master?TrustServerCertificate=yes&query_timeout=300"
 
 
 def container_class(module: str, name: str) -> Any:

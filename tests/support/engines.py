@@ -10,6 +10,7 @@ import importlib.util
 import os
 import re
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -17,13 +18,16 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 
 from pysqlbox.deploy.names import Dialect
-from pysqlbox.drivers.url import with_database
+from pysqlbox.drivers.url import parse_url, with_database
+from pysqlbox.errors import PysqlboxError
 from tests.support import containers, local_postgres
 from tests.support.database import execute_once, server_version
 
 MSSQL_VARIABLE = "PYSQLBOX_TEST_MSSQL"
 _DATABASE = re.compile(r"pysqlbox_test_(\d{12})_[0-9a-f]{8}")
 _STALE = timedelta(hours=6)
+_PATIENCE = 20.0
+_QUERY_TIMEOUT = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +81,16 @@ def _named_mssql() -> EngineKind:
         return EngineKind("mssql", "mssql", f"{MSSQL_VARIABLE} names no T-SQL engine", _never)
     if importlib.util.find_spec("pyodbc") is None:
         return EngineKind("mssql", "mssql", "the extra pysqlbox[mssql] is not installed", _never)
-    return EngineKind("mssql", "mssql", None, lambda: contextlib.nullcontext(url))
+    return EngineKind("mssql", "mssql", None, lambda: contextlib.nullcontext(_patient(url)))
+
+
+def _patient(url: str) -> str:
+    """The URL or ODBC string with a query timeout that a busy machine keeps, unless it names one."""
+    if parse_url(url).query_timeout is not None or "odbc_connect=" in url:
+        return url
+    if "://" not in url.partition("=")[0]:
+        return f"{url.rstrip('; ')};QueryTimeout={_QUERY_TIMEOUT}"
+    return f"{url}{'&' if '?' in url else '?'}query_timeout={_QUERY_TIMEOUT}"
 
 
 def _containers() -> list[EngineKind]:
@@ -136,9 +149,22 @@ class Engine:
                 f" IMMEDIATE; DROP DATABASE {name}; END;"
             )
         else:
-            self.execute(f"DROP DATABASE IF EXISTS {name}")
+            self._drop_on_babelfish(name)
         if name in self._databases:
             self._databases.remove(name)
+
+    def _drop_on_babelfish(self, name: str) -> None:
+        """A session that was just closed may take a while to end there, and cannot be told to."""
+        until = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                self.execute(f"DROP DATABASE IF EXISTS {name}")
+            except PysqlboxError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+            else:
+                return
 
     def database_url(self, name: str) -> str:
         """The URL of another database of this engine."""

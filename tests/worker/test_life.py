@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from pysqlbox import InvalidState
 from pysqlbox.worker import Worker
 from pysqlbox.worker.keeper import Keeper
 from pysqlbox.worker.lanes import Lane
+from tests.contract.support import server_now
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import (
@@ -59,6 +61,19 @@ def test_drain_takes_what_handlers_put_in_meanwhile(box: pysqlbox.Box, make: Mak
 
     put(box.outbox, payload="12")
     assert worker.drain() == 13
+
+
+def test_drain_gets_through_many_expired_messages(box: pysqlbox.Box, make: MakeWorker, db: Database) -> None:
+    """A claim gives up after some thousands and answers empty; what lies behind is handled all the same."""
+    soon = server_now(db) + timedelta(seconds=60)
+    for _ in range(6):
+        put_many(box.outbox, 5000, expires_at=soon)
+    put(box.outbox, "t")
+    db.advance(120)
+    worker = make(threads=2)
+    worker.add_handler("t", nothing)
+    assert worker.drain() == 1
+    assert box.outbox.stats()[-1].dead == 30_000
 
 
 def test_drain_waits_for_no_delays(box: pysqlbox.Box, make: MakeWorker) -> None:
@@ -219,16 +234,16 @@ def test_no_threads_and_no_connections_are_left(db: Database, make: MakeWorker, 
 def test_a_fault_of_the_package_itself_costs_no_thread(
     box: pysqlbox.Box, make: MakeWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    turn = iter(range(1000))
+    costs, looks = iter(range(1000)), iter(range(1000))
     claimed, extend = Lane.note_cost, Keeper._extend_all
 
     def note_cost(lane: Lane, seconds: float, count: int) -> None:
-        if next(turn) == 0:
+        if next(costs) == 0:
             raise RuntimeError("never seen before")
         claimed(lane, seconds, count)
 
     def extend_all(keeper: Keeper, now: float) -> None:
-        if next(turn) == 1:
+        if next(looks) == 1:
             raise RuntimeError("neither was this")
         extend(keeper, now)
 

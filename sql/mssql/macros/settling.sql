@@ -54,7 +54,7 @@ What routines that end or move an owner's leases have in common.
 {% macro any_group_is_held() -%}
     EXISTS (
         SELECT 1
-        FROM {{ box.lease }} AS l WITH (READUNCOMMITTED, INDEX ({{ key.ix_lease_group }}))
-        WHERE l.group_key IS NOT NULL
+        FROM {{ box.lease }} AS l WITH (READUNCOMMITTED, FORCESEEK)
+        WHERE l.group_key > N'' AND l.group_key IS NOT NULL
     )
 {%- endmacro %}

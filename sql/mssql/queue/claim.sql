@@ -149,7 +149,8 @@ BEGIN
 
     -- Each turn takes tickets from the head of the log and resolves them. It ends because tickets that are put out
     -- from the first turn on lie beyond @last and are not looked at, and each turn but the last takes some of the
-    -- others; however many those are, after 50 turns or 5,000 burials.
+    -- others; however many those are, after 50 turns or 5,000 burials. (No lane is below -32768: saying so makes the head
+    -- of the log a seek.)
     WHILE @is_open = 1
     BEGIN
         SET @turn += 1;
@@ -162,9 +163,8 @@ BEGIN
         BEGIN
             WITH head AS (
                 SELECT TOP (@room) r.lane, r.ticket, r.id, r.expires_at, r.topic_key, r.group_key
-                FROM {{ box.ready }} AS r
-                    WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, INDEX ({{ key.pk_ready }}))
-                WHERE r.ticket < @last
+                FROM {{ box.ready }} AS r WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
+                WHERE r.lane >= -32768 AND r.ticket < @last
                 ORDER BY r.lane, r.ticket
             )
             DELETE FROM head
@@ -182,9 +182,8 @@ BEGIN
             BEGIN
                 INSERT INTO @head (lane, ticket)
                 SELECT TOP (@room) r.lane, r.ticket
-                FROM {{ box.ready }} AS r
-                    WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, INDEX ({{ key.pk_ready }}))
-                WHERE r.ticket < @last
+                FROM {{ box.ready }} AS r WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
+                WHERE r.lane >= -32768 AND r.ticket < @last
                 ORDER BY r.lane, r.ticket
                 OPTION (KEEPFIXED PLAN);
                 SET @marked = @@ROWCOUNT;
@@ -206,9 +205,8 @@ BEGIN
                         END
                     FROM (
                         SELECT TOP (@reach) c.lane, c.ticket, c.topic_key
-                        FROM {{ box.ready }} AS c
-                            WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, INDEX ({{ key.pk_ready }}))
-                        WHERE c.ticket < @last
+                        FROM {{ box.ready }} AS c WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
+                        WHERE c.lane >= -32768 AND c.ticket < @last
                         ORDER BY c.lane, c.ticket
                     ) AS n
                     OPTION (KEEPFIXED PLAN);

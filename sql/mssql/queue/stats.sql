@@ -39,7 +39,7 @@ BEGIN
     -- One statement, so that every message is counted once, where it is. Of each lane of a topic the first ticket
     -- stands for the oldest message.
     INSERT INTO @state (topic_key, lane, ticket, ready, scheduled, in_flight, done, dead, since)
-    SELECT r.topic_key, r.lane, MIN(r.ticket), COUNT_BIG(*), 0, 0, 0, 0, NULL
+    SELECT r.topic_key, r.lane, MIN(r.ticket), COUNT_BIG(*), 0, 0, 0, 0, CONVERT(datetime2(6), NULL)
     FROM {{ box.ready }} AS r
     WHERE r.group_key IS NULL
     GROUP BY r.topic_key, r.lane

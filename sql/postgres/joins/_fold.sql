@@ -11,7 +11,8 @@ AS $$
     -- Nothing has to be locked to see that a join is complete. Whatever makes it so, a step or its join_wait, leaves a
     -- probe, and who takes that after it was committed sees it and everything before; so the last probe is enough.
     -- A probe of the caller's own transaction proves nothing (two that are open at the same time do not see each
-    -- other's steps): unless the join turns out to be complete, it goes back, for the next claim after the commit.
+    -- other's steps, nor a join_wait): unless the join turns out to be complete, and somebody to wait for it, it goes
+    -- back, for the next claim after the commit.
     -- joins: without repeats
     -- own_joins: those of them that the caller's transaction has left a probe of
     -- returns: none
@@ -31,7 +32,7 @@ BEGIN
     SELECT
         array_agg(s.join_id) FILTER (WHERE s.status IS NULL),
         array_agg(s.join_id) FILTER (WHERE s.rows > 64),
-        array_agg(s.join_id) FILTER (WHERE s.is_over),
+        array_agg(s.join_id) FILTER (WHERE s.status <> 'Pending' OR (s.is_over AND s.wait_id IS NOT NULL)),
         array_agg(s.join_id) FILTER (WHERE s.is_over AND s.wait_id IS NOT NULL),
         array_agg(s.wait_id) FILTER (WHERE s.is_over AND s.wait_id IS NOT NULL)
     INTO missing, crowded, over, awake, waiting

@@ -1,8 +1,8 @@
 {# Passages that several routines of a box share. #}
 {% macro touch() %}
 -- From here on this transaction shows in pg_locks as one that may bring numbers and times of now: the low marks wait
-    -- for it. So it comes before the clock is read, and after the xid is there.
-    PERFORM pg_sequence_last_value({{ box._ids | literal }})
+    -- for it. So the xid comes before this, and the clock is read after it.
+    PERFORM pg_current_xact_id(), pg_sequence_last_value({{ box._ids | literal }})
 {%- endmacro %}
 {# Whether a message is done: no run is longer than 1000 and none overlaps another, so one probe tells. #}
 {% macro is_done(id) %}
@@ -22,6 +22,15 @@ EXISTS (
     IF coalesce(pg_sequence_last_value({{ box._notified | literal }}), 0) < extract(epoch FROM now_at) * 1000 THEN
         PERFORM setval({{ box._notified | literal }}, (extract(epoch FROM now_at) * 1000)::bigint + 20);
         PERFORM pg_notify({{ (schema ~ "." ~ box_name) | literal }}, '');
+    END IF
+{%- endmacro %}
+{#
+  Marks and flags are this server's own: a dump carries them along, younger than its rows. Whoever trusts one asks first,
+  once in a session.
+#}
+{% macro arrive() %}
+IF current_setting({{ "home" | setting(schema, box_name) | literal }}, true) IS DISTINCT FROM 'here' THEN
+        PERFORM {{ box._arrive }}();
     END IF
 {%- endmacro %}
 {# What a mark says, without a query; a mark that never moved says 0. #}

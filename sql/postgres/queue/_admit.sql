@@ -56,6 +56,7 @@ BEGIN
         RETURN;
     END IF;
 
+    {{ queue.arrive() }};
     IF {{ queue.mark(box._grouped) }} = 0 THEN
         PERFORM setval({{ box._grouped | literal }}, 1);
     END IF;

@@ -33,6 +33,8 @@ DECLARE
     from_page bigint;
     from_row tid;
     to_row tid;
+    low_grouped bigint;
+    groups text[];
     found bigint;
     found_above bigint;
     found_below bigint;
@@ -67,8 +69,16 @@ BEGIN
     {{ lower(box._low_grouped, "found_below") }};
 
     {{ pages_of(box.group_member) }};
-    SELECT min(gm.id) INTO found FROM {{ box.group_member }} AS gm WHERE gm.ctid >= from_row AND gm.ctid < to_row;
+    low_grouped := {{ queue.mark(box._low_grouped) }};
+    SELECT min(gm.id), array_agg(DISTINCT gm.group_id) FILTER (WHERE gm.id < low_grouped)
+    INTO found, groups
+    FROM {{ box.group_member }} AS gm
+    WHERE gm.ctid >= from_row AND gm.ctid < to_row;
     {{ lower(box._low_grouped, "found") }};
+    IF groups IS NOT NULL THEN
+        -- Somebody may have taken them for groups without members.
+        PERFORM {{ box._probe }}(groups);
+    END IF;
 
     {{ pages_of(box.tally) }};
     SELECT min(t.no) INTO found FROM {{ box.tally }} AS t WHERE t.ctid >= from_row AND t.ctid < to_row;

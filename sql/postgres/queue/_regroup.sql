@@ -13,8 +13,8 @@ AS $$
     -- role: internal
 DECLARE
     now_at timestamptz;
-    low_grouped bigint := {{ queue.mark(box._low_grouped) }};
-    settled bigint := {{ queue.mark(box._settled) }};
+    low_grouped bigint;
+    settled bigint;
     heads bigint[];
     unsure text[];
     alone text[];
@@ -26,6 +26,9 @@ BEGIN
         PERFORM {{ box._probe }}(groups);
         RETURN;
     END IF;
+    {{ queue.arrive() }};
+    low_grouped := {{ queue.mark(box._low_grouped) }};
+    settled := {{ queue.mark(box._settled) }};
     {{ queue.touch() }};
     now_at := {{ db._now }}();
 

@@ -36,12 +36,14 @@ BEGIN
         RETURN '{}';
     END IF;
 
-    -- One that is just being renewed is newer than it looks. One that is done is left alone: a cleanup may want it.
+    -- One that is just being renewed is newer than it looks. One that is done is left alone, for a cleanup may want it, and
+    -- so is one that is leased: its owner may have to write to it.
     older := ARRAY(
         SELECT m.id
         FROM {{ box.message }} AS m
         WHERE m.id = ANY (older)
             AND NOT {{ queue.is_done("m.id") }}
+            AND NOT EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.id = m.id)
         FOR UPDATE SKIP LOCKED
     );
     removed := {{ box._withdraw }}(older);

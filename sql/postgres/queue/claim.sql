@@ -104,10 +104,11 @@ BEGIN
         allowed := ARRAY(SELECT DISTINCT u.topic FROM unnest(topics) AS u (topic) ORDER BY 1);
         -- What this transaction has taken already it would not see, though a rollback brings it back.
         IF pg_current_xact_id_if_assigned() IS NULL THEN
-            memory_name := 'pysqlbox.topics_' || {{ box.ready | literal }}::regclass::oid;
+            memory_name := {{ "topics" | setting(schema, box_name) | literal }};
         END IF;
     END IF;
 
+    {{ queue.arrive() }};
     -- Now and then somebody moves the low marks up and looks whether they are right; at once if the clock was set back.
     looked := {{ queue.time_mark(box._low_lease) }};
     IF random() < 0.03 OR looked > now_at THEN

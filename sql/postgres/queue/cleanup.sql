@@ -38,6 +38,7 @@ BEGIN
     PERFORM {{ db._check_cleanup }}(retention_seconds, batch_size);
     until_at := now_at - make_interval(secs => retention_seconds::double precision);
     -- What earlier cleanups have removed may be dead rows yet: the mark leads past them.
+    {{ queue.arrive() }};
     PERFORM {{ box._tick }}();
     from_at := {{ queue.time_mark(box._low_done) }};
 {% if box_name == "outbox" %}

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.reap }}(batch_size integer DEFAULT 1000)
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
@@ -14,6 +15,7 @@ BEGIN
     IF batch_size IS NULL OR batch_size NOT BETWEEN 1 AND 10000 THEN
         PERFORM {{ db._reject }}('batch_size', 'must be from 1 to 10000');
     END IF;
+    {{ queue.arrive() }};
     PERFORM {{ box._tick }}(true);
     PERFORM {{ box._patrol }}(2000);
     RETURN QUERY SELECT {{ box._reap }}(batch_size);

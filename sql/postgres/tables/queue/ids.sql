@@ -11,7 +11,9 @@ CREATE SEQUENCE {{ box._tick_xid }} AS bigint MINVALUE 0 START 0;
 CREATE SEQUENCE {{ box._settled }} AS bigint MINVALUE 0 START 0;
 -- How often messages came back into groups from elsewhere than a lease; and as it was when the tick noted. From 1, or
 -- the first one would look like none.
-CREATE SEQUENCE {{ box._comebacks }} AS bigint;
+CREATE SEQUENCE {{ box._comebacks }} AS bigint MINVALUE 0 START 1;
 CREATE SEQUENCE {{ box._tick_comebacks }} AS bigint MINVALUE 0 START 0;
+-- Which server, and which table of it, all of these were made for.
+CREATE SEQUENCE {{ box._home }} AS bigint MINVALUE 0 START 0;
 -- Which pages a patrol looks at next, to see whether a low mark is too high.
 CREATE SEQUENCE {{ box._patrolled }} AS bigint MINVALUE 0 START 0;
