@@ -9,9 +9,9 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from tests.concurrency.invariants import check
-from tests.concurrency.scenarios_claims import outbox
+from tests.concurrency.scenarios_claims import inbox, outbox
 from tests.concurrency.sessions import sessions, tick
-from tests.contract.support import OTHER, OWNER, server_now
+from tests.contract.support import OTHER, OWNER, ids, server_now
 from tests.support.database import Database
 
 TAKES = 100
@@ -60,8 +60,7 @@ def a_claim_buries_a_bounded_number(db: Database) -> None:
 def _expired(db: Database, count: int, **more: object) -> None:
     box = outbox(db)
     expires_at = server_now(db) + timedelta(seconds=1000)
-    for _ in range(count // 2000):
-        box.fill(2000, expires_at=expires_at, **more)
+    box.fill(count, expires_at=expires_at, **more)
     db.advance(2000)
 
 
@@ -167,12 +166,21 @@ def priorities_are_known_to_claims_at_once(db: Database) -> None:
     box = outbox(db)
     with sessions(db, 1) as (other,):
         box.on(other).put(priority=7)
-        urgent = box.put(priority=7)
-        (batch,) = box.fill(1, priority=-3)
-        grouped = box.put(priority=2, group_id="g")
+        made = [box.put(priority=7), *box.fill(1, priority=2, group_id="g"), *box.fill(1, priority=-3)]
+        made += ids(box.call("enqueue_payloads", topic="t", payloads=["p"], priority=-4))
         other.rollback()
     check(db, "outbox")
-    assert box.take() == [urgent, grouped, batch]
+    assert box.take() == made
+
+
+def a_changed_priority_is_known_to_claims_at_once(db: Database) -> None:
+    """A batch gives a message that waits a priority that nobody has used."""
+    box = inbox(db)
+    made = box.put(message_id="m", source="s")
+    record = box.record(message_id="m", source="s", priority=7)
+    assert ids(box.enqueue_many(record)) == [made]
+    check(db, "inbox")
+    assert box.take() == [made]
 
 
 SCENARIOS: tuple[Callable[[Database], None], ...] = (
@@ -186,4 +194,5 @@ SCENARIOS: tuple[Callable[[Database], None], ...] = (
     a_session_remembers_nothing_that_may_come,
     a_session_remembers_nothing_of_a_claim_that_may_be_rolled_back,
     priorities_are_known_to_claims_at_once,
+    a_changed_priority_is_known_to_claims_at_once,
 )

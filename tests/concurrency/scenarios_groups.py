@@ -11,7 +11,7 @@ from datetime import timedelta
 
 from tests.concurrency.invariants import check
 from tests.concurrency.scenarios_claims import inbox, outbox
-from tests.concurrency.sessions import Background, hasty, sessions
+from tests.concurrency.sessions import GATE, Background, hasty, patient, sessions
 from tests.contract.support import OTHER, OWNER, Box, server_now
 from tests.support.database import Database
 
@@ -132,6 +132,94 @@ def two_tickets_of_a_known_group(db: Database) -> None:
     assert _soon(box, OTHER) == made[1:]
 
 
+def a_ticket_met_while_the_group_ends(db: Database) -> None:
+    """A settlement has found no member; before it commits a member comes, whose ticket a claim meets."""
+    box = outbox(db)
+    (first,) = box.fill(1, group_id="g")
+    assert box.take() == [first]
+    with sessions(db, 1) as (worker,):
+        assert box.on(worker).ack(OWNER, [first]) == 1
+        added = box.put(group_id="g")
+        assert box.take(OTHER) == []
+        worker.commit()
+    check(db, "outbox")
+    assert _soon(box, OTHER) == [added]
+
+
+def a_ticket_met_between_two_looks(db: Database) -> None:
+    """The same, and the settlement commits after the claim has seen the lease, before it has the lock."""
+    box = outbox(db)
+    (first,) = box.fill(1, group_id="g")
+    assert box.take() == [first]
+    with sessions(db, 3) as (gate, worker, rival):
+        gate.sql("SELECT 1 AS one FROM pg_advisory_xact_lock(%s)", GATE)
+        assert box.on(worker).ack(OWNER, [first]) == 1
+        added = box.put(group_id="g")
+        waiting = Background(db, patient(rival), lambda session: box.on(session).take(OTHER))
+        waiting.is_blocked()
+        worker.commit()
+        gate.rollback()
+        assert waiting.result() == []
+        rival.commit()
+    check(db, "outbox")
+    assert _soon(box, OTHER) == [added]
+
+
+def a_member_added_between_two_looks(db: Database) -> None:
+    """A producer sees that its group is held; the last lease is settled before it has locked the group."""
+    box = outbox(db)
+    (first,) = box.fill(1, group_id="g")
+    assert box.take() == [first]
+    with sessions(db, 2) as (gate, producer):
+        gate.sql("SELECT 1 AS one FROM pg_advisory_xact_lock(%s)", GATE)
+        waiting = Background(db, patient(producer), lambda session: box.on(session).put(group_id="g"))
+        waiting.is_blocked()
+        assert box.ack(OWNER, [first]) == 1
+        gate.rollback()
+        added = waiting.result()
+        producer.commit()
+    check(db, "outbox")
+    assert _soon(box) == [added]
+
+
+def a_head_of_another_topic_comes_late(db: Database) -> None:
+    """A producer's message becomes the head of a group whose ticket stands under a later one's topic."""
+    box = outbox(db)
+    first = box.put("q", group_id="g")
+    assert box.take() == [first]
+    with sessions(db, 1) as (producer,):
+        second = box.on(producer).put("q", group_id="g")
+        third = box.put("p", group_id="g")
+        assert box.ack(OWNER, [first]) == 1
+        producer.commit()
+    found: list[int] = []
+    for _ in range(4):
+        found += box.take(OTHER, topics=["q"])
+        db.advance(PROBE)
+    assert found == [second]
+    assert box.ack(OTHER, found) == 1
+    assert _soon(box, OTHER) == [third]
+    check(db, "outbox")
+
+
+def a_new_group_entered_under_two_heads(db: Database) -> None:
+    """A claim has entered a group whose head changes before it commits: another claim does not wait."""
+    box = outbox(db)
+    with sessions(db, 3) as (producer, worker, rival):
+        first = box.on(producer).put(group_id="g")
+        second = box.put(group_id="g")
+        assert box.on(worker).take(OWNER) == [second]
+        producer.commit()
+        rival.sql("SET statement_timeout = '5s'")
+        rival.commit()
+        assert box.on(rival).take(OTHER) == []
+        rival.commit()
+        worker.commit()
+    assert box.ack(OWNER, [second]) == 1
+    check(db, "outbox")
+    assert _soon(box, OTHER) == [first]
+
+
 def a_group_claimed_between_two_looks(db: Database) -> None:
     """A claim has seen that nobody holds a group; before it locks the group another claim has it."""
     box = outbox(db)
@@ -145,7 +233,7 @@ def a_group_claimed_between_two_looks(db: Database) -> None:
         # The other group is held and its row is locked, so the claim leaves a probe for it, and waits there.
         locker.sql("SELECT 1 AS one FROM {schema}.outbox_group WHERE group_id = 'h' FOR UPDATE")
         onlooker.sql("LOCK TABLE {schema}.outbox_scheduled IN SHARE ROW EXCLUSIVE MODE")
-        waiting = Background(db, worker, lambda session: box.on(session).take(OTHER, batch=3))
+        waiting = Background(db, patient(worker), lambda session: box.on(session).take(OTHER, batch=3))
         assert waiting.is_blocked()
         assert box.take(OWNER, batch=1) == made[:1]
         onlooker.rollback()
@@ -359,6 +447,11 @@ SCENARIOS: tuple[Callable[[Database], None], ...] = (
     a_delayed_head_collapsed_away,
     two_producers_of_a_new_group,
     a_second_ticket_of_a_held_group,
+    a_ticket_met_while_the_group_ends,
+    a_ticket_met_between_two_looks,
+    a_member_added_between_two_looks,
+    a_head_of_another_topic_comes_late,
+    a_new_group_entered_under_two_heads,
     a_group_claimed_between_two_looks,
     tickets_of_groups_that_have_ended,
     two_tickets_of_a_known_group,

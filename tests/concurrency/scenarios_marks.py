@@ -12,13 +12,11 @@ from datetime import timedelta
 from pysqlbox.drivers.url import with_database
 from tests.concurrency.invariants import check
 from tests.concurrency.scenarios_claims import inbox, outbox
-from tests.concurrency.sessions import Background, hasty, sessions, tick
+from tests.concurrency.sessions import GATE, Background, hasty, patient, sessions, tick
 from tests.contract.joins import Joins
 from tests.contract.support import OTHER, OWNER, Box, server_now
 from tests.support.database import Database, Session
 
-GATE = 4711
-"""The advisory lock at which some planted bugs wait."""
 MARKS = ("low_ticket", "low_sure", "low_grouped", "low_tally", "low_due", "low_done")
 
 
@@ -32,6 +30,7 @@ def _busy(box: Box) -> None:
         box.made_done(**more)
         box.made_done(**more)
         box.db.advance(1)
+    box.affected("cleanup", retention_seconds=0)
 
 
 def the_marks_pass_a_stranger_who_writes(db: Database) -> None:
@@ -74,7 +73,9 @@ def the_marks_stay_behind_what_came_during_the_tick(db: Database) -> None:
     due = server_now(db) + timedelta(seconds=20)
     with sessions(db, 3) as (gate, ticking, producer):
         gate.sql("SELECT 1 AS one FROM pg_advisory_xact_lock(%s)", GATE)
-        waiting = Background(db, ticking, lambda session: session.sql("SELECT {schema}._outbox_tick()"))
+        waiting = Background(
+            db, patient(ticking), lambda session: session.sql("SELECT {schema}._outbox_tick()")
+        )
         waiting.is_blocked()
         held = [box.on(producer).put(), box.on(producer).put(due_at=due)]
         held.append(box.put())
@@ -207,11 +208,32 @@ def a_replayed_member_comes_back_while_a_tick_moves_on(db: Database) -> None:
     assert box.take() == [dead]
 
 
+def a_replayed_member_comes_back_between_a_look_and_its_mark(db: Database) -> None:
+    """The same, and the tick has looked before the replay begins, and raises the mark after it has begun."""
+    box = outbox(db)
+    (dead,) = box.made_dead(group_id="g")
+    box.made_done(group_id="h")
+    tick(db, "outbox", 4)
+    with sessions(db, 3) as (gate, ticking, operator):
+        gate.sql("SELECT 1 AS one FROM pg_advisory_xact_lock(%s)", GATE)
+        waiting = Background(
+            db, patient(ticking), lambda session: session.sql("SELECT {schema}._outbox_tick()")
+        )
+        waiting.is_blocked()
+        assert box.on(operator).affected("replay", ids=[dead]) == 1
+        gate.rollback()
+        waiting.result()
+        ticking.commit()
+        operator.commit()
+    check(db, "outbox")
+    assert box.take() == [dead]
+
+
 def _held_up(db: Database, locks: str, call: Callable[[Session], object]) -> object:
     """What a call answers that is held up by a lock, while time passes and the marks move on."""
     with sessions(db, 2) as (locker, session):
         locker.sql(locks)
-        waiting = Background(db, session, call)
+        waiting = Background(db, patient(session), call)
         assert waiting.is_blocked()
         db.advance(100)
         tick(db, "outbox", 3)
@@ -350,6 +372,7 @@ SCENARIOS: tuple[Callable[[Database], None], ...] = (
     what_comes_long_after_the_mark_has_passed_is_found,
     what_was_moved_from_behind_the_mark_may_come_back,
     a_replayed_member_comes_back_while_a_tick_moves_on,
+    a_replayed_member_comes_back_between_a_look_and_its_mark,
     an_abandon_held_up_is_due_after_the_mark,
     a_release_held_up_is_due_after_the_mark,
     an_ack_held_up_is_done_after_the_mark,

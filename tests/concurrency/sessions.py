@@ -10,6 +10,8 @@ from typing import Any
 
 from tests.support.database import Database, Session
 
+GATE = 4711
+"""The advisory lock at which planted bugs wait whose moment no lock of the routine's own makes long."""
 PATIENCE = 10.0
 """Seconds until something that must happen counts as never happening."""
 
@@ -57,6 +59,13 @@ def sessions(db: Database, count: int) -> Iterator[list[Session]]:
 def hasty(session: Session) -> Session:
     """The session, made to fail at once where it would wait for a lock."""
     session.sql("SET LOCAL lock_timeout = '300ms'")
+    return session
+
+
+def patient(session: Session) -> Session:
+    """The session, made to wait for a lock as long as the test may need on a busy machine."""
+    session.sql("SET lock_timeout = '60s'")
+    session.commit()
     return session
 
 

@@ -9,7 +9,8 @@ CREATE SEQUENCE {{ box._tick_time }} AS bigint MINVALUE 0 START 0;
 CREATE SEQUENCE {{ box._tick_xid }} AS bigint MINVALUE 0 START 0;
 -- Everybody who has brought a number up to this one is over.
 CREATE SEQUENCE {{ box._settled }} AS bigint MINVALUE 0 START 0;
--- How often messages came back into groups from elsewhere than a lease; and as it was when the tick noted.
+-- How often messages came back into groups from elsewhere than a lease; and as it was when the tick noted. From 1, or
+-- the first one would look like none.
 CREATE SEQUENCE {{ box._comebacks }} AS bigint MINVALUE 0 START 1;
 CREATE SEQUENCE {{ box._tick_comebacks }} AS bigint MINVALUE 0 START 0;
 -- Which server, and which table of it, all of these were made for.
