@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def lint_tree(sql_root: Path) -> list[str]:
     """Every complaint about the templates below `sql_root`, as `file:line:column: rule: text`."""
     texts = list(_texts(sql_root))
     known = _read_cache()
-    digests = [_digest(dialect, text) for dialect, _, text in texts]
+    digests = [_digest(dialect, text) for dialect, _, text, _ in texts]
     fresh = [index for index, digest in enumerate(digests) if digest not in known]
     with ProcessPoolExecutor(max_workers=min(os.cpu_count() or 1, 4)) as pool:
         jobs = ((texts[index][0], texts[index][2]) for index in fresh)
@@ -47,19 +47,25 @@ def lint_tree(sql_root: Path) -> list[str]:
             known[digests[index]] = found
     _write_cache({digest: known[digest] for digest in digests})
     return [
-        f"{sql_root.name}/{dialect}/{path}:{complaint}"
-        for (dialect, path, _), digest in zip(texts, digests, strict=True)
+        f"{sql_root.name}/{dialect}/{path}:{_in_template(complaint, lines)}"
+        for (dialect, path, _, lines), digest in zip(texts, digests, strict=True)
         for complaint in known[digest]
     ]
 
 
-def _texts(sql_root: Path) -> Iterator[tuple[Dialect, str, str]]:
+def _in_template(complaint: str, lines: Sequence[int]) -> str:
+    """A complaint about a line of the text, told of the template's line."""
+    line, _, rest = complaint.partition(":")
+    return f"{lines[int(line) - 1]}:{rest}"
+
+
+def _texts(sql_root: Path) -> Iterator[tuple[Dialect, str, str, tuple[int, ...]]]:
     for dialect in DIALECTS:
         seen: set[str] = set()
         for unit in render_units(dialect, roles=True, preserve_lines=True, root=sql_root):
             if unit.path not in seen:
                 seen.add(unit.path)
-                yield dialect, unit.path, unit.text
+                yield dialect, unit.path, unit.text, unit.lines
 
 
 def _lint(job: tuple[Dialect, str]) -> list[str]:

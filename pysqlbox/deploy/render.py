@@ -147,6 +147,8 @@ class Unit:
     digest: bytes
     #: Who may call the routine, as its header says; internal for what has none.
     role: str
+    #: Rendered line by line: the template's line of each line of the text.
+    lines: tuple[int, ...] = ()
 
     @property
     def text(self) -> str:
@@ -172,6 +174,7 @@ class _Pattern:
     text: str
     digest: bytes
     is_empty: bool
+    lines: tuple[int, ...]
 
 
 class Renderer:
@@ -194,6 +197,7 @@ class Renderer:
         self.preserve_lines = preserve_lines
         self.test_clock = test_clock
         self._templates: dict[str, jinja2.Template] = {}
+        self._lines: dict[tuple[str, Box | None], tuple[int, ...]] = {}
         self._patterns: dict[tuple[str, Box | None], _Pattern] = {}
         self._sources: dict[str, str] = {}
         self._seen: dict[Box | None, set[str]] = {}
@@ -238,7 +242,8 @@ class Renderer:
         if found is None:
             text = self._render(path, stand_in)
             digest = hashlib.sha256(text.encode()).digest()
-            found = _Pattern(text, digest, not split_batches(self.dialect, text))
+            lines = self._lines.get((path, stand_in), ())
+            found = _Pattern(text, digest, not split_batches(self.dialect, text), lines)
             self._patterns[path, stand_in] = found
         return found
 
@@ -261,7 +266,9 @@ class Renderer:
             )
         except (jinja2.TemplateError, TypeError) as error:
             raise InvalidArgument(f"{self.dialect}/{path}: {error}") from error
-        return _place_lines(text) if self.preserve_lines else text
+        if self.preserve_lines:
+            text, self._lines[path, box] = _place_lines(text)
+        return text
 
     def _routine_roles(self) -> list[tuple[str, str]]:
         """Every template of a routine, as a unit's id begins, and who may call it."""
@@ -357,6 +364,7 @@ class Renderer:
             dialect=self.dialect,
             pattern=pattern.text,
             digest=pattern.digest,
+            lines=pattern.lines,
             role="internal" if tables or folder.startswith(("views/", "roles")) else self._role(path),
         )
 
@@ -425,8 +433,8 @@ def split_batches(dialect: Dialect, text: str) -> tuple[str, ...]:
 
 
 def _setting(what: str, schema: str, box: str) -> str:
-    """The name of a session's own setting: any box's, whatever characters its names have."""
-    return f"pysqlbox.{what}_{hashlib.sha256(f'{schema}.{box}'.encode()).hexdigest()[:16]}"
+    """The name of a session's own setting for one box, whatever characters the schema's name has."""
+    return f"pysqlbox.{what}_{hashlib.sha256(schema.encode()).hexdigest()[:8]}_{box}"
 
 
 def _refuse_plain(value: object) -> object:
@@ -466,17 +474,22 @@ def _mark_lines(source: str) -> str:
     return "".join(marked)
 
 
-def _place_lines(text: str) -> str:
-    """Put every line at the number it has in the template: a branch not taken leaves blank lines.
+def _place_lines(text: str) -> tuple[str, tuple[int, ...]]:
+    """Put every line at the number it has in the template, and tell for each line which that is.
 
-    A loop that prints its lines more than once shifts those behind it.
+    A branch not taken leaves blank lines. A macro, or a loop that prints its lines more than once, shifts those
+    behind it; all lines of a macro have the number of its call.
     """
     placed: list[str] = []
+    numbers: list[int] = []
+    done = 0
     for piece in re.split(f"(?={_MARK}\\d+{_MARK})", text):
         match = re.match(f"{_MARK}(\\d+){_MARK}", piece)
-        if match is None:
-            placed.append(piece)
-            continue
-        missing = int(match[1]) - 1 - "".join(placed).count("\n")
-        placed.append("\n" * max(0, missing) + piece[match.end() :])
-    return "".join(placed)
+        number = int(match[1]) if match else 1
+        content = "\n" * max(0, number - 1 - done) + piece[match.end() :] if match else piece
+        missing = max(0, number - 1 - done) if match else 0
+        ended = content.count("\n")
+        numbers += [done + 1 + each for each in range(missing)] + [number] * (ended - missing)
+        done += ended
+        placed.append(content)
+    return "".join(placed), (*numbers, numbers[-1] + 1 if numbers else 1)

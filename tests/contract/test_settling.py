@@ -334,3 +334,16 @@ def test_contract_many_ids_at_once(box: Box) -> None:
 def _statuses(box: Box) -> dict[str, int]:
     rows = box.db.sql(f"SELECT status, count(*) AS n FROM {{schema}}.{box.name}_messages GROUP BY status")
     return {row["status"]: row["n"] for row in rows}  # type: ignore[misc]  # Row has objects
+
+
+@pytest.mark.dialect("postgres")
+@pytest.mark.parametrize("delay", ["1.5::float8", "1.5::real", "1.5", "2", "2::smallint", "'1.5'"])
+def test_contract_a_delay_is_any_kind_of_number(box: Box, delay: str) -> None:
+    message = box.put()
+    assert box.take() == [message]
+    routine = f"{{schema}}.{box.name}_abandon"
+    (row,) = box.db.sql(f"SELECT affected FROM {routine}(%s, %s, 'later', {delay})", OWNER, [message])
+    assert row["affected"] == 1
+    assert box.take() == []
+    box.db.advance(3)
+    assert box.take() == [message]

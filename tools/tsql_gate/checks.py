@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +25,8 @@ class Rendering:
     template: str
     box: str | None
     text: str
+    lines: tuple[int, ...] = ()
+    """The template's line of each line of the text."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -45,7 +47,9 @@ def check_tree(sql_root: Path, schema: str = "infra") -> list[Problem]:
     """Every problem of the templates below `sql_root`/mssql, rendered for the default boxes."""
     units = render_units("mssql", schema=schema, roles=True, preserve_lines=True, root=sql_root)
     renderings = [
-        Rendering(f"{sql_root.name}/mssql/{unit.path}", unit.box.name if unit.box else None, unit.text)
+        Rendering(
+            f"{sql_root.name}/mssql/{unit.path}", unit.box.name if unit.box else None, unit.text, unit.lines
+        )
         for unit in units
     ]
     return check(renderings, schema)
@@ -69,16 +73,21 @@ def check(renderings: Sequence[Rendering], schema: str) -> list[Problem]:
     if done.returncode:
         raise GateUnavailableError(f"the engine did not run: {done.stderr.strip() or done.returncode}")
     boxes = {rendering.box for rendering in renderings if rendering.box}
-    return sorted(_deduplicated(json.loads(done.stdout), boxes))
+    lines = {label: rendering.lines for label, rendering in zip(labels, renderings, strict=True)}
+    return sorted(_deduplicated(json.loads(done.stdout), boxes, lines))
 
 
-def _deduplicated(findings: Iterable[dict[str, object]], boxes: Iterable[str]) -> Iterable[Problem]:
+def _deduplicated(
+    findings: Iterable[dict[str, object]], boxes: Iterable[str], lines: Mapping[str, Sequence[int]]
+) -> Iterable[Problem]:
     """One problem per line and message: other boxes and collations mostly say the same again."""
     any_box = re.compile("|".join(sorted(map(re.escape, boxes), key=len, reverse=True)) or "(?!)")
     seen: set[tuple[str, int, str, str]] = set()
     for finding in findings:
         template = str(finding["label"]).partition("|")[0]
         line, column = int(str(finding["line"])), int(str(finding["column"]))
+        numbers = lines[str(finding["label"])]
+        line = numbers[line - 1] if 1 <= line <= len(numbers) else line
         message = " ".join(str(finding["message"]).split())
         check_name, _, collation = str(finding["check"]).partition(", ")
         complaint = (template, line, check_name, any_box.sub("<box>", message))

@@ -44,7 +44,7 @@ BEGIN
     OPTION (KEEPFIXED PLAN);
 
     INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key)
-    SELECT f.due_at, f.id, f.id, f.expires_at, f.lane, f.topic_key
+    SELECT f.due_at, f.id AS no, f.id, f.expires_at, f.lane, f.topic_key
     FROM @fresh AS f
     WHERE f.group_key IS NULL AND f.due_at IS NOT NULL
     OPTION (KEEPFIXED PLAN);

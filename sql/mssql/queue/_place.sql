@@ -44,7 +44,7 @@ BEGIN
     OPTION (KEEPFIXED PLAN);
 
     INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key)
-    SELECT m.due_at, m.id, m.id, m.expires_at, 0 - m.priority, m.topic + N'.'
+    SELECT m.due_at, m.id AS no, m.id, m.expires_at, 0 - m.priority, m.topic + N'.'
     FROM @wanted AS w
     INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = w.id
     WHERE m.due_at > @now_at

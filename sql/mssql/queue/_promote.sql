@@ -85,7 +85,7 @@ BEGIN
         WHERE s.due_at <= @now_at
         OPTION (KEEPFIXED PLAN);
 
-        SET @placed = (SELECT COUNT(*) FROM @due AS d);
+        SET @placed = (SELECT COUNT(*) FROM @due);
         INSERT INTO @due (lane, id, expires_at, topic_key)
         SELECT g.lane, g.id, g.expires_at, g.topic_key
         FROM @gone AS g

@@ -54,7 +54,7 @@ BEGIN
     OPTION (KEEPFIXED PLAN);
     SET @affected = @@ROWCOUNT;
     -- On Babelfish, which ignores lock hints, somebody may have been quicker.
-    IF @affected < (SELECT COUNT(*) FROM @locked AS k)
+    IF @affected < (SELECT COUNT(*) FROM @locked)
         THROW 51003, N'ids: only dead messages can be replayed', 1;
 {% if box_name == "outbox" %}
 

@@ -48,7 +48,7 @@ BEGIN
     END IF;
     -- Whoever attaches has the join's row locked, so this is the last.
     attached_steps := coalesce((
-        SELECT jm.no FROM {{ db.join_member }} AS jm WHERE jm.join_id = $1 ORDER BY jm.join_id, jm.no DESC LIMIT 1
+        SELECT jm.no FROM {{ db.join_member }} AS jm WHERE jm.join_id = $1 ORDER BY jm.no DESC LIMIT 1
     ), 0);
     IF attached_steps >= known.expected_steps THEN
         RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: all expected steps are attached';

@@ -15,9 +15,9 @@ AS $$
 DECLARE
     low_grouped bigint := {{ queue.mark(box._low_grouped) }};
     size CONSTANT bigint := pg_relation_size({{ box.group | literal }}) / current_setting('block_size')::bigint;
-    from_page CONSTANT bigint := floor(random() * greatest(1, size - 31));
-    from_row CONSTANT tid := '(' || from_page || ',0)';
-    to_row CONSTANT tid := '(' || (from_page + 32) || ',0)';
+    from_page CONSTANT bigint := floor(random() * greatest(1, size - 31))::bigint;
+    from_row CONSTANT tid := ('(' || from_page || ',0)')::tid;
+    to_row CONSTANT tid := ('(' || (from_page + 32) || ',0)')::tid;
     idle text[];
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN

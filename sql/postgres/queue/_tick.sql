@@ -112,7 +112,9 @@ BEGIN
                 CROSS JOIN LATERAL (
                     SELECT oldest + ((x.transactionid::text::bigint - oldest) & 4294967295) AS xid
                 ) AS t
+                -- Who only looks, as claims do, has another lock.
                 WHERE h.locktype = 'relation'
+                    AND h.mode = 'RowExclusiveLock'
                     AND h.relation = {{ box._ids | literal }}::regclass
                     AND h.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
                     AND x.locktype = 'transactionid'

@@ -223,7 +223,7 @@ BEGIN
                                 ORDER BY w.lane, w.ticket
                                 LIMIT row_limit
                                 FOR UPDATE SKIP LOCKED
-                {%- endcall %}, NULL
+                {%- endcall %}, NULL::bigint
                 INTO
                     got_rows, got, got_longest, got_first, is_run, got_ids, got_spans, got_topics, got_groups,
                     any_grouped, overdue, got_last, tried_to

@@ -17,5 +17,5 @@ CROSS JOIN LATERAL (
     WHERE l.join_id = j.join_id
 ) AS t
 LEFT JOIN LATERAL (
-    SELECT jm.attached_at FROM {{ db.join_member }} AS jm WHERE jm.join_id = j.join_id ORDER BY jm.join_id, jm.no DESC LIMIT 1
+    SELECT jm.attached_at FROM {{ db.join_member }} AS jm WHERE jm.join_id = j.join_id ORDER BY jm.no DESC LIMIT 1
 ) AS m ON true;
