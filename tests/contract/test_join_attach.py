@@ -313,3 +313,18 @@ def test_contract_a_report_on_a_finished_join_counts_nothing_more(joins: Joins) 
     assert not joins.completed(join, step)
     assert not joins.failed(join, step)
     assert joins.get(join) == before
+
+
+@pytest.mark.dialect("postgres")
+def test_many_steps_attached_in_one_transaction_leave_no_versions_of_the_join(joins: Joins) -> None:
+    """Each version of its row would have to be walked over by the next attach."""
+    join = joins.start(30)
+    place = 'SELECT ctid::text AS place FROM {schema}."join"'
+    with joins.box.db.session() as session:
+        before = session.sql(place)
+        for _ in range(30):
+            sent = joins.box.on(session).enqueue()
+            session.call("join_attach", join_id=join, message_id=sent["message_id"])
+        assert session.sql(place) == before
+        session.commit()
+    assert len(joins.members(join)) == 30

@@ -12,7 +12,8 @@
    READ COMMITTED: each statement has a snapshot of its own, so each is a step here, and what a transaction does shows
    in the others' snapshots once it has committed. A statement that looks for the row and locks it, or enters it, is
    one step too: of a version that has gone since the snapshot no lock can be had, and one that has come since is
-   passed over as if the step had been before. (Who would have to wait to enter it gives up after a millisecond.)
+   passed over as if the step had been before. (Who would have to wait to enter it gives up after a millisecond.) Where
+   it also looks at members and leases, that look is a step before.
 
    Must hold: at most one worker holds messages of the group, whose row is there meanwhile; of what waits when a claim
    has locked the group, none is passed over for a later one; when everybody has ended, no message waits.
@@ -128,11 +129,9 @@ proctype Producer(byte me) {
     bit known;
 
     if
-    ::
-#ifdef FAULT_NO_SHARE
-        known = sees_row(me) && is_looked_after(me);
-#else
-        d_step { known = is_looked_after(me) && can_share(me); key_share[me] = known };
+    :: known = sees_row(me) && is_looked_after(me);
+#ifndef FAULT_NO_SHARE
+        d_step { known = known && can_share(me); key_share[me] = known };
 #endif
 #ifndef FAULT_LOOK_ONCE
         known = known && is_looked_after(me)
@@ -345,8 +344,9 @@ end:
 proctype Cleanup() {
     bit is_idle;
 
+    is_idle = row == THERE && !sees_leases(CLEANUP) && !sees_members(CLEANUP);
     d_step {
-        is_idle = row == THERE && !sees_leases(CLEANUP) && !sees_members(CLEANUP) && can_lock_strongly(CLEANUP);
+        is_idle = is_idle && row == THERE && can_lock_strongly(CLEANUP);
         lock_by = (is_idle -> CLEANUP : lock_by);
         lock_is_strong = lock_is_strong || is_idle
     };

@@ -18,9 +18,9 @@ BEGIN
     gone_ids := ARRAY(
         SELECT j.join_id
         FROM (
-            SELECT c.join_id, sum(c.attached_steps) OVER (ORDER BY c.finished_at, c.no) - c.attached_steps AS steps_before
+            SELECT c.join_id, sum(m.steps) OVER (ORDER BY c.finished_at, c.no) - m.steps AS steps_before
             FROM (
-                SELECT f.join_id, f.no, f.finished_at, f.attached_steps
+                SELECT f.join_id, f.no, f.finished_at
                 FROM {{ db.join }} AS f
                 WHERE f.finished_at <= until_at
                     AND f.last_updated_at <= until_at
@@ -31,6 +31,9 @@ BEGIN
                 LIMIT batch_size
                 FOR UPDATE OF f SKIP LOCKED
             ) AS c
+            CROSS JOIN LATERAL (
+                SELECT coalesce(max(jm.no), 0) AS steps FROM {{ db.join_member }} AS jm WHERE jm.join_id = c.join_id
+            ) AS m
         ) AS j
         WHERE j.steps_before <= 10 * batch_size
     );

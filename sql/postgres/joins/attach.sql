@@ -18,6 +18,7 @@ AS $$
 DECLARE
     now_at timestamptz;
     known {{ db.join }};
+    attached_steps integer;
     work_id bigint;
     state text;
 BEGIN
@@ -44,16 +45,18 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'message_id: no such message';
     ELSIF known.status <> 'Pending' THEN
         RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: the join is ' || known.status;
-    ELSIF known.attached_steps >= known.expected_steps THEN
+    END IF;
+    -- Whoever attaches has the join's row locked, so this is the last.
+    attached_steps := coalesce((
+        SELECT jm.no FROM {{ db.join_member }} AS jm WHERE jm.join_id = $1 ORDER BY jm.join_id, jm.no DESC LIMIT 1
+    ), 0);
+    IF attached_steps >= known.expected_steps THEN
         RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: all expected steps are attached';
     END IF;
 
     now_at := {{ db._now }}();
-    INSERT INTO {{ db.join_member }} (join_id, message_id, id, counted, attached_at)
-    VALUES ($1, $2, work_id, nullif(state, 'pending'), now_at);
-    UPDATE {{ db.join }} AS j
-    SET attached_steps = j.attached_steps + 1, last_updated_at = now_at
-    WHERE j.join_id = $1;
+    INSERT INTO {{ db.join_member }} (join_id, message_id, id, no, counted, attached_at)
+    VALUES ($1, $2, work_id, attached_steps + 1, nullif(state, 'pending'), now_at);
     IF state <> 'pending' THEN
         PERFORM {{ db._join_step }}($1, state);
     END IF;

@@ -21,10 +21,10 @@ BEGIN
         PERFORM {{ db._reject }}('expected_steps', 'must be at least 1');
     END IF;
     INSERT INTO {{ db.join }} (
-        join_id, tenant_id, expected_steps, attached_steps, completed_steps, failed_steps, status, metadata, created_at,
+        join_id, tenant_id, expected_steps, completed_steps, failed_steps, status, metadata, created_at,
         last_updated_at, fail_if_any_step_failed
     )
-    VALUES (new_id, $1, $2, 0, 0, 0, 'Pending', $3, now_at, now_at, true);
+    VALUES (new_id, $1, $2, 0, 0, 'Pending', $3, now_at, now_at, true);
     RETURN QUERY SELECT new_id;
 END;
 $$;

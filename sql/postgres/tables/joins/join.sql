@@ -5,7 +5,6 @@ CREATE TABLE {{ db.join }} (
     no bigint GENERATED ALWAYS AS IDENTITY,
     tenant_id text COLLATE "C" NOT NULL,
     expected_steps integer NOT NULL,
-    attached_steps integer NOT NULL,
     completed_steps integer NOT NULL,
     failed_steps integer NOT NULL,
     status text COLLATE "C" NOT NULL,
@@ -24,7 +23,6 @@ CREATE TABLE {{ db.join }} (
     CONSTRAINT {{ key.pk_join }} PRIMARY KEY (join_id),
     CONSTRAINT {{ key.uq_join_no }} UNIQUE (no),
     CONSTRAINT {{ key.ck_join_expected_steps }} CHECK (expected_steps >= 1),
-    CONSTRAINT {{ key.ck_join_attached_steps }} CHECK (attached_steps BETWEEN 0 AND expected_steps),
     CONSTRAINT {{ key.ck_join_counted_steps }} CHECK (
         completed_steps >= 0 AND failed_steps >= 0 AND completed_steps + failed_steps <= expected_steps
     ),
