@@ -99,6 +99,7 @@ def the_mark_does_not_trust_a_claim_that_may_roll_back(db: Database) -> None:
     tick(db, "outbox", 1)
     with sessions(db, 1) as (session,):
         assert box.on(session).take() == made
+        db.advance(1)
         session.sql("SELECT {schema}._outbox_tick()")
         session.rollback()
     check(db, "outbox")

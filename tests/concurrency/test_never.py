@@ -14,6 +14,7 @@ from tests.concurrency import (
     scenarios_marks,
     scenarios_runs,
 )
+from tests.concurrency.sessions import steady
 from tests.support.database import Database
 
 Scenario = Callable[[Database], None]
@@ -34,6 +35,7 @@ Scenario = Callable[[Database], None]
 )
 def test_race(scenario: Scenario, db: Database) -> None:
     """Nothing is lost, doubled, overtaken or held twice."""
+    steady(db)
     scenario(db)
 
 

@@ -15,7 +15,7 @@ from tests.concurrency import scenarios_keys as keys
 from tests.concurrency import scenarios_marks as marks
 from tests.concurrency import scenarios_runs as runs
 from tests.concurrency.planting import Bug, planted
-from tests.concurrency.sessions import GATE
+from tests.concurrency.sessions import GATE, steady
 from tests.support.database import Database
 
 Scenario = Callable[[Database], None]
@@ -832,6 +832,7 @@ GATES: list[tuple[Bug, Scenario]] = [
 )
 def test_a_wait_is_no_bug(bug: Bug, scenario: Scenario, db: Database, tmp_path: Path) -> None:
     """The scenario stays green."""
+    steady(db)
     with planted(db, bug, tmp_path):
         scenario(db)
 
@@ -844,5 +845,6 @@ def test_a_wait_is_no_bug(bug: Bug, scenario: Scenario, db: Database, tmp_path: 
 )
 def test_planted_bug(bug: Bug, scenario: Scenario, db: Database, tmp_path: Path) -> None:
     """The scenario goes red."""
+    steady(db)
     with planted(db, bug, tmp_path), pytest.raises((AssertionError, PysqlboxError)):
         scenario(db)
