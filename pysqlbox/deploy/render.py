@@ -477,8 +477,8 @@ def _mark_lines(source: str) -> str:
 def _place_lines(text: str) -> tuple[str, tuple[int, ...]]:
     """Put every line at the number it has in the template, and tell for each line which that is.
 
-    A branch not taken leaves blank lines. A macro, or a loop that prints its lines more than once, shifts those
-    behind it; all lines of a macro have the number of its call.
+    A branch not taken leaves blank lines. A macro, or a loop that prints its lines more than once, shifts
+    those behind it; all lines of a macro have the number of its call.
     """
     placed: list[str] = []
     numbers: list[int] = []
