@@ -216,7 +216,6 @@ class Renderer:
         )
         environment.filters["ident"] = lambda name: quote_identifier(self.dialect, str(name))
         environment.filters["literal"] = lambda text: quote_literal(self.dialect, str(text))
-        environment.filters["setting"] = _setting
         environment.filters["drawn_message_id"] = drawn_message_id
         environment.filters["drawn_id"] = drawn_id
         environment.filters["message_id_stem"] = message_id_stem
@@ -430,11 +429,6 @@ def split_batches(dialect: Dialect, text: str) -> tuple[str, ...]:
     """What is sent as one: the whole text for PostgreSQL, the parts between ``GO`` lines for T-SQL."""
     parts = [text] if dialect == "postgres" else _GO.split(text)
     return tuple(part.strip("\r\n") + "\n" for part in parts if part.strip())
-
-
-def _setting(what: str, schema: str, box: str) -> str:
-    """The name of a session's own setting for one box, whatever characters the schema's name has."""
-    return f"pysqlbox.{what}_{hashlib.sha256(schema.encode()).hexdigest()[:8]}_{box}"
 
 
 def _refuse_plain(value: object) -> object:

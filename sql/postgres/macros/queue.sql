@@ -24,12 +24,16 @@ EXISTS (
         PERFORM pg_notify({{ (schema ~ "." ~ box_name) | literal }}, '');
     END IF
 {%- endmacro %}
+{# The name of a setting that a session has for itself and this box. #}
+{% macro own_setting(what) %}
+{{ ("pysqlbox." ~ what ~ "_") | literal }} || {{ box.ready | literal }}::regclass::oid
+{%- endmacro %}
 {#
   Marks and flags are this server's own: a dump carries them along, younger than its rows. Whoever trusts one asks first,
   once in a session.
 #}
 {% macro arrive() %}
-IF current_setting({{ "home" | setting(schema, box_name) | literal }}, true) IS DISTINCT FROM 'here' THEN
+IF current_setting({{ own_setting("home") }}, true) IS DISTINCT FROM 'here' THEN
         PERFORM {{ box._arrive }}();
     END IF
 {%- endmacro %}

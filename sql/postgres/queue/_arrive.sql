@@ -35,6 +35,6 @@ BEGIN
         END IF;
         PERFORM setval({{ box._home | literal }}, home);
     END IF;
-    PERFORM set_config({{ "home" | setting(schema, box_name) | literal }}, 'here', false);
+    PERFORM set_config({{ queue.own_setting("home") }}, 'here', false);
 END;
 $$;

@@ -104,7 +104,7 @@ BEGIN
         allowed := ARRAY(SELECT DISTINCT u.topic FROM unnest(topics) AS u (topic) ORDER BY 1);
         -- What this transaction has taken already it would not see, though a rollback brings it back.
         IF pg_current_xact_id_if_assigned() IS NULL THEN
-            memory_name := {{ "topics" | setting(schema, box_name) | literal }};
+            memory_name := {{ queue.own_setting("topics") }};
         END IF;
     END IF;
 
