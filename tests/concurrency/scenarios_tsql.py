@@ -10,6 +10,8 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from tests.concurrency.invariants import check
 from tests.concurrency.scenarios_claims import inbox, outbox
 from tests.contract.support import OWNER, Row, impatient, is_babelfish
@@ -216,15 +218,26 @@ def a_ledger_key_is_decided_by_its_first_consumer(db: Database) -> None:
 
 def what_the_ledger_knows_is_told_without_waiting(db: Database) -> None:
     """Who asks for a key that is held or processed waits for nobody, whatever is open meanwhile."""
-    held = db.one("ledger_try_begin", key="held")
+    if not _reads_versions(db):
+        pytest.skip("READ_COMMITTED_SNAPSHOT is off, so a plain read waits for a row that is being changed")
+    db.call("ledger_try_begin", key="held")
     db.call("ledger_mark_processed", key="processed")
     with db.session() as one, db.session() as other:
         assert one.one("ledger_try_begin", key="new")["status"] == "Acquired"
+        # Without a lease it takes the key's lock, and keeps it.
+        assert one.value("ledger_mark_processed", key="held") == 1
         impatient(other)
         assert other.one("ledger_try_begin", key="held")["status"] == "Busy"
         assert other.one("ledger_try_begin", key="processed")["status"] == "Processed"
-        assert other.value("ledger_mark_processed", key="held", lease_id=held["lease_id"]) == 1
-        other.commit()
+        one.commit()
+        assert other.one("ledger_try_begin", key="held")["status"] == "Processed"
+
+
+def _reads_versions(db: Database) -> bool:
+    if is_babelfish(db):
+        return True
+    query = "SELECT is_read_committed_snapshot_on AS is_on FROM sys.databases WHERE name = DB_NAME()"
+    return bool(db.sql(query)[0]["is_on"])
 
 
 def different_keys_do_not_wait(db: Database) -> None:
