@@ -67,10 +67,6 @@ BEGIN
     SELECT s.last_value - CASE WHEN s.is_called THEN 0 ELSE 1 END INTO next_ticket FROM {{ box._ids }} AS s;
     next_time := (extract(epoch FROM {{ db._now }}()) * 1000000)::bigint;
     next_comebacks := {{ queue.mark(box._comebacks) }};
-    -- A transaction that has written has to look at the locks, which costs more: not right after another.
-    IF has_written AND {{ queue.mark(box._tick_time) }} BETWEEN next_time - 50000 AND next_time THEN
-        RETURN;
-    END IF;
     BEGIN
         PERFORM FROM {{ db._box }} AS b WHERE b.name = {{ box_name | literal }} FOR UPDATE SKIP LOCKED;
         IF NOT FOUND THEN
