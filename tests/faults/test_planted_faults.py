@@ -67,7 +67,7 @@ def load_and_judge(running: Server, planted: str | None = None) -> Figures:
     if planted is not None:
         running.sql(planted.replace("%%", "%"))
     with Load(running.url) as load:
-        load.hold(300)
+        load.hold(300 if planted is None else 1500)  # a planted fault strikes some messages only
     return conclude(running, load, Figures("planted", running.known.id))
 
 
@@ -78,6 +78,11 @@ def test_a_sound_server_passes(running: Server) -> None:
 
 def test_lost_commits_are_found(known: Programs, template: Path) -> None:
     """A server that confirms before it has written, and is killed: `synchronous_commit = off`."""
+    assert any(_loses_commits(known, template) for _ in range(6)), "nothing was lost: this shows nothing"
+
+
+def _loses_commits(known: Programs, template: Path) -> bool:
+    """Whether such a server has lost anything, which the account then has to find."""
     late = {"wal_writer_delay": "10s", "wal_writer_flush_after": "1GB", "wal_buffers": "16MB"}
     with server(known, template, synchronous_commit="off", **late) as running:
         running.start()
@@ -90,11 +95,13 @@ def test_lost_commits_are_found(known: Programs, template: Path) -> None:
             figures = Figures("planted", known.id)
             confirmed = load.account.confirmed
             there = {str(row["key"]) for row in db.sql("SELECT key FROM public.orders")}
-            assert confirmed - there, "nothing was lost: this shows nothing"
+            if not confirmed - there:  # a checkpoint may have come just before
+                return False
         figures = conclude(running, load, figures)
         assert figures.lost
         with pytest.raises(AssertionError, match="lost"):
             figures.check()
+    return True
 
 
 @pytest.mark.parametrize(
