@@ -43,6 +43,22 @@ WRONG: dict[str, dict[str, object]] = {
     "ledger_release": {"key": "k", "lease_id": None},
     "ledger_get": {"key": None},
     "ledger_cleanup": {"retention_seconds": -1},
+    "outbox_claim": {"owner_token": OWNER, "lease_seconds": 0, "batch_size": 1},
+    "outbox_ack": {"owner_token": NIL, "ids": [1]},
+    "outbox_abandon": {"owner_token": OWNER, "ids": [1], "delay_seconds": 0},
+    "outbox_release": {"owner_token": OWNER, "ids": None},
+    "outbox_fail": {"owner_token": OWNER, "ids": [1], "error": None},
+    "outbox_extend": {"owner_token": OWNER, "ids": [1], "lease_seconds": 0},
+    "outbox_settle": {"owner_token": OWNER, "outcomes": json_text([{"ids": ["x"], "result": "ack"}])},
+    "inbox_settle": {"owner_token": OWNER, "outcomes": "[]", "claim_batch": 1, "lease_seconds": 0},
+    "outbox_reap": {"batch_size": 0},
+    "outbox_get": {"id": 7},
+    "outbox_dead_letters": {"limit": 0},
+    "outbox_replay": {"ids": None},
+    "outbox_discard": {"ids": None},
+    "outbox_cleanup": {"retention_seconds": -1},
+    "outbox_cleanup_dead": {"retention_seconds": -1},
+    "outbox_configure": {"name": "x", "value": "1"},
 }
 """A call of each routine that cannot be served."""
 
@@ -129,6 +145,16 @@ def test_contract_a_wrong_call_alone_leaves_nothing_open(db: Database, outbox: B
         assert db.sql("SELECT @@TRANCOUNT AS depth")[0]["depth"] == 0
     made = outbox.put()
     assert outbox.take(OWNER) == [made]
+
+
+@pytest.mark.parametrize("routine", list(WRONG))
+def test_contract_what_follows_a_wrong_call_is_committed(outbox: Box, routine: str) -> None:
+    """On the connection of the wrong call, where each call is a transaction of its own."""
+    with pytest.raises(PysqlboxError):
+        outbox.db.call(routine, **WRONG[routine])
+    made = outbox.put()
+    with outbox.db.session() as other:
+        assert outbox.on(other).get(made)["status"] == "Ready"
 
 
 def _literal(value: object) -> str:

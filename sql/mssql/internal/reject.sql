@@ -9,8 +9,6 @@ CREATE OR ALTER PROCEDURE {{ db._reject }}
 AS
 BEGIN
     SET NOCOUNT ON;
-    -- The caller's transaction stays usable.
-    SET XACT_ABORT OFF;
 
     DECLARE @message nvarchar(2048) = CONCAT(@argument, N': ', @rule);
     THROW 51001, @message, 1;

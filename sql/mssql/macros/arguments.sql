@@ -20,7 +20,9 @@ How a procedure begins, and how it turns a call away.
 Why: an error that is raised while XACT_ABORT is on dooms the caller's transaction, and a caller that catches it and goes
 on commits the second half alone. So whatever turns a call away is raised while it is off, and before anything is
 written; `begin` turns it on for all else, so that a client's timeout or an error that nobody thought of ends the
-transaction as a whole and nothing runs on behind it. Routines that only check (_reject, _check_…, _explain) leave the
+transaction as a whole and nothing runs on behind it. Without a transaction of the caller's it stays on: there is nothing
+to keep, and on Babelfish something to clean up (a TRY_CONVERT that fails within an INSERT leaves a transaction open there,
+in which the connection's next calls would be lost). Routines that only check (_reject, _check_…, _explain) leave the
 setting as they find it, for they are called by `reject` and `check_by`. SQL Server puts it back when a procedure
 returns, and the isolation level too.
 
@@ -34,12 +36,14 @@ Lines behind the first are indented by four; deeper down use `| indent(4)`.
     SET NOCOUNT, XACT_ABORT ON;
     IF SERVERPROPERTY('Babelfish') IS NULL
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+    DECLARE @callers_depth int = @@TRANCOUNT;
 {%- endmacro %}
 
 {#- The branch of an IF: an invalid argument, before the procedure's own transaction. -#}
 {% macro reject(argument, rule) -%}
     BEGIN
-        SET XACT_ABORT OFF;
+        IF @callers_depth > 0
+            SET XACT_ABORT OFF;
         EXEC {{ db._reject }} @argument = {{ argument | literal }}, @rule = {{ rule | literal }};
     END;
 {%- endmacro %}
@@ -47,7 +51,8 @@ Lines behind the first are indented by four; deeper down use `| indent(4)`.
 {#- The branch of an IF, or a statement: calls a routine that returns only if nothing is wrong. -#}
 {% macro check_by(call) -%}
     BEGIN
-        SET XACT_ABORT OFF;
+        IF @callers_depth > 0
+            SET XACT_ABORT OFF;
         EXEC {{ call }};
         SET XACT_ABORT ON;
     END;
@@ -56,7 +61,8 @@ Lines behind the first are indented by four; deeper down use `| indent(4)`.
 {#- The branch of an IF: any other error before the procedure's own transaction. The message is a text, or a variable. -#}
 {% macro raise(number, message) -%}
     BEGIN
-        SET XACT_ABORT OFF;
+        IF @callers_depth > 0
+            SET XACT_ABORT OFF;
         THROW {{ number }}, {{ message if message.startswith("@") else message | literal }}, 1;
     END;
 {%- endmacro %}
@@ -68,7 +74,8 @@ so that the caller's is as deep as it was. An internal procedure, which began no
 {% macro refuse(number, message) -%}
     BEGIN
         COMMIT TRANSACTION;
-        SET XACT_ABORT OFF;
+        IF @callers_depth > 0
+            SET XACT_ABORT OFF;
         THROW {{ number }}, {{ message if message.startswith("@") else message | literal }}, 1;
     END;
 {%- endmacro %}
