@@ -101,7 +101,7 @@ def analyze(db: Database, box: str) -> None:
 
 
 def shrink(db: Database, box: str) -> None:
-    """Frees the pages that earlier tests left behind dead: a patrol reads a few at a time, and would need long."""
+    """Frees pages that earlier tests left behind dead: a patrol reads a few at a time and would need long."""
     db.sql(f"TRUNCATE {', '.join(f'{{schema}}.{name}' for name in _tables(db, box))}")
 
 

@@ -24,7 +24,7 @@ ROUNDS = 300
 
 
 def _steady(db: Database, name: str = "outbox") -> None:
-    """How many claims until the marks are looked after does not depend on chance or on what earlier tests left."""
+    """How long until the marks are looked after depends neither on chance nor on what earlier tests left."""
     db.sql("SELECT setseed(0.25)")
     places.shrink(db, name)
 
