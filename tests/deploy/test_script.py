@@ -246,7 +246,7 @@ def test_the_script_asks_for_a_fit_database() -> None:
 
 
 def test_the_catalog_is_compared_in_one_collation() -> None:
-    """The catalog has the database's collation and our columns have their own: the server refuses to choose."""
+    """The catalog has the database's collation, our columns their own: the server refuses to choose."""
     script = render_script("mssql", roles=True)
     compared = re.findall(r"o\.name (.*?)= u\.object_name", script)
     assert len(compared) >= 2
