@@ -100,9 +100,9 @@ def analyze(db: Database, box: str) -> None:
     db.sql(f"ANALYZE {{schema}}.{box}_message")
 
 
-def shrink(db: Database, box: str) -> None:
+def shrink_text(db: Database, box: str) -> str:
     """Frees pages that earlier tests left behind dead: a patrol reads a few at a time and would need long."""
-    db.sql(f"TRUNCATE {', '.join(f'{{schema}}.{name}' for name in _tables(db, box))}")
+    return f"TRUNCATE {', '.join(f'{{schema}}.{name}' for name in _tables(db, box))}"
 
 
 def _tables(db: Database, box: str) -> list[str]:

@@ -26,7 +26,7 @@ ROUNDS = 300
 def _steady(db: Database, name: str = "outbox") -> None:
     """How long until the marks are looked after depends neither on chance nor on what earlier tests left."""
     db.sql("SELECT setseed(0.25)")
-    places.shrink(db, name)
+    db.sql(places.shrink_text(db, name))
 
 
 def _restored(db: Database, box: str) -> None:
