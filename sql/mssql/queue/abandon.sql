@@ -4,12 +4,13 @@
 {% import "macros/settling.sql" as settling with context %}
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/times.sql" as times with context %}
+{% import "macros/texts.sql" as texts with context %}
 
 -- Gives messages back for another try: one attempt counted, claimable again after the delay or the backoff,
 -- behind what was claimable before. Touches only what this owner holds. Does not look at max_attempts.
 -- owner_token: not the nil uuid
 -- ids: not null
--- last_error: recorded unless null or empty
+-- last_error: recorded unless null or empty, up to 16384 characters
 -- delay_seconds: above 0, at most 1000000000; null for the backoff, min(backoff_base * 2^attempt, backoff_cap)
 -- returns: affected
 -- errors: PB001
@@ -29,6 +30,7 @@ BEGIN
     DECLARE @cap float;
     DECLARE @delay float = @delay_seconds;
     DECLARE @affected int;
+    DECLARE @kept_error nvarchar(max) = {{ texts.cut("@last_error") | indent(4) }};
     DECLARE @gone_ids nvarchar(max);
     DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
     DECLARE @gone TABLE (id bigint NOT NULL PRIMARY KEY);
@@ -63,7 +65,7 @@ BEGIN
         SET
             attempt = t.attempt,
             due_at = {{ times.after("@now_at", "t.wait_seconds") | indent(12) }},
-            last_error = CASE WHEN LEN(@last_error + N'.') > 1 THEN @last_error ELSE m.last_error END
+            last_error = CASE WHEN LEN(@last_error + N'.') > 1 THEN @kept_error ELSE m.last_error END
         FROM @tried AS t
         INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = t.id
         OPTION (KEEPFIXED PLAN);

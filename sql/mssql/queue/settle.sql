@@ -5,6 +5,7 @@
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/groups.sql" as groups with context %}
 {% import "macros/times.sql" as times with context %}
+{% import "macros/texts.sql" as texts with context %}
 {% import "macros/messages.sql" as messages with context %}
 
 -- Settles a batch, each message its own way, and claims the next: a busy worker's one round trip a batch.
@@ -186,7 +187,8 @@ BEGIN
                 attempt = ISNULL(t.attempt, m.attempt),
                 due_at = CASE WHEN t.id IS NULL THEN m.due_at ELSE {{ times.after("@now_at", "t.wait_seconds") | indent(16) }} END,
                 last_error = CASE
-                    WHEN o.result = N'fail' OR LEN(o.error + N'.') > 1 THEN o.error
+                    WHEN o.result = N'fail' OR LEN(o.error + N'.') > 1
+                        THEN {{ texts.cut("o.error") | indent(24) }}
                     ELSE m.last_error
                 END
             FROM @gone AS g

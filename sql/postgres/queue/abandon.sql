@@ -1,4 +1,5 @@
 {% import "macros/queue.sql" as queue with context %}
+{% import "macros/texts.sql" as texts with context %}
 CREATE OR REPLACE FUNCTION {{ box.abandon }}(
     owner_token uuid,
     ids bigint[],
@@ -16,14 +17,14 @@ AS $$
     -- behind what was claimable before. Touches only what this owner holds. Does not look at max_attempts.
     -- owner_token: not the nil uuid
     -- ids: not null
-    -- last_error: recorded unless null or empty
+    -- last_error: recorded unless null or empty, up to 16384 characters
     -- delay_seconds: above 0, at most 1000000000; null for the backoff, min(backoff_base * 2^attempt, backoff_cap)
     -- returns: affected
     -- errors: PB001
     -- locks: group, lease, message
     -- role: worker
 DECLARE
-    new_error ALIAS FOR last_error;
+    new_error CONSTANT text := {{ texts.cut("last_error") }};
     now_at timestamptz;
     base double precision;
     cap double precision;
