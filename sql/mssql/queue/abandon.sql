@@ -20,7 +20,7 @@ CREATE OR ALTER PROCEDURE {{ box.abandon }}
     @owner_token uniqueidentifier,
     @ids nvarchar(max),
     @last_error nvarchar(max) = NULL,
-    @delay_seconds decimal(12, 3) = NULL
+    @delay_seconds decimal(19, 3) = NULL
 AS
 BEGIN
     {{ arguments.begin() }}
