@@ -75,7 +75,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     ),
     # An owner that lost its lease
     (Bug("ack by anybody", "queue/ack.sql", [_OWNER_TEST]), claims.takeover_ack),
-    (Bug("abandon by anybody", "queue/abandon.sql", [_OWNER_TEST]), claims.takeover_abandon),
+    (Bug("abandon by anybody", "queue/retry.sql", [_OWNER_TEST]), claims.takeover_abandon),
     (Bug("release by anybody", "queue/release.sql", [_OWNER_TEST]), claims.takeover_release),
     (Bug("fail by anybody", "queue/fail.sql", [_OWNER_TEST]), claims.takeover_fail),
     (Bug("extend by anybody", "queue/extend.sql", [_OWNER_TEST]), claims.takeover_extend),
@@ -676,8 +676,8 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     (
         Bug(
             "an abandon takes leases first",
-            "queue/abandon.sql",
-            [("PERFORM {{ box._lock_groups }}(owner_token, ids);", "")],
+            "queue/retry.sql",
+            [("groups := {{ box._lock_groups }}(owner_token, ids);", "")],
         ),
         groups.an_abandon_locks_the_group_before_the_lease,
     ),
@@ -763,7 +763,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     (
         Bug(
             "messages in another order",
-            "queue/abandon.sql",
+            "queue/retry.sql",
             [("ORDER BY m.source, m.message_id FOR UPDATE", "ORDER BY m.id FOR UPDATE")],
             "inbox",
         ),

@@ -14,6 +14,7 @@ from tests.contract.support import HOSTILE, NIL, OTHER, OWNER, Box, ids, refuses
 STEPS: dict[str, Callable[[Box, Any, Any], int]] = {
     "ack": lambda box, owner, some: box.ack(owner, some),
     "abandon": lambda box, owner, some: box.abandon(owner, some),
+    "retry": lambda box, owner, some: box.retry(owner, some)[0],
     "release": lambda box, owner, some: box.release(owner, some),
     "fail": lambda box, owner, some: box.fail(owner, some),
     "extend": lambda box, owner, some: len(box.extend(owner, some)),
@@ -59,7 +60,7 @@ def test_obx_025_ibx_046_repeated_ids_count_once(box: Box, step: str) -> None:
     made = box.fill(2)
     assert box.take() == made
     assert STEPS[step](box, OWNER, [made[1], made[0], made[1], made[1]]) == 2
-    assert box.get(made[1])["attempt"] == int(step == "abandon")
+    assert box.get(made[1])["attempt"] == int(step in ("abandon", "retry"))
 
 
 @each_step
@@ -101,9 +102,9 @@ def test_ibx_130_a_null_or_nil_owner_is_refused(box: Box, step: str) -> None:
 
 @each_step
 def test_contract_a_message_that_was_settled_is_not_settled_again(box: Box, step: str) -> None:
-    made = box.fill(4)
+    made = box.fill(5)
     assert box.take() == made
-    for message, settle in zip(made, ("ack", "fail", "release", "abandon"), strict=True):
+    for message, settle in zip(made, ("ack", "fail", "release", "abandon", "retry"), strict=True):
         assert STEPS[settle](box, OWNER, [message]) == 1
     before = [box.get(message) for message in made]
     assert STEPS[step](box, OWNER, made) == 0

@@ -114,6 +114,7 @@ def test_messages_have_the_columns_of_their_routines() -> None:
         "outbox_dead_letters": pysqlbox.OutboxDeadLetter,
         "inbox_dead_letters": pysqlbox.InboxDeadLetter,
         "outbox_extend": pysqlbox.Extended,
+        "outbox_retry": pysqlbox.Retried,
         "outbox_stats": pysqlbox.TopicStats,
         "inbox_already_processed": pysqlbox.AlreadyProcessed,
         "join_get": pysqlbox.Join,
