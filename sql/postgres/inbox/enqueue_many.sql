@@ -28,7 +28,8 @@ BEGIN
     BEGIN
         SELECT array_agg(ROW(
             nextval({{ box._ids | literal }}), coalesce(o.received_at, now_at), now_at,
-            coalesce(o.due_at, now_at + make_interval(secs => nullif(o.delay_seconds, 0))), o.expires_at, 0,
+            CASE WHEN o.delay_seconds > 0 THEN now_at + make_interval(secs => o.delay_seconds) ELSE o.due_at END,
+            o.expires_at, 0,
             coalesce(o.priority, 0), o.source, o.message_id, o.topic, o.payload, decode(o.hash, 'hex'), o.group_id,
             o.collapse_key, o.headers, NULL
         )::{{ box.message }})

@@ -43,7 +43,7 @@ BEGIN
                 ids[o.place] AS id,
                 coalesce(o.message_id, {{ "ids[o.place]" | drawn_message_id("stem") }}) AS message_id,
                 coalesce(o.created_at, now_at) AS created_at,
-                coalesce(o.due_at, now_at + make_interval(secs => nullif(o.delay_seconds, 0))) AS due_at,
+                CASE WHEN o.delay_seconds > 0 THEN now_at + make_interval(secs => o.delay_seconds) ELSE o.due_at END AS due_at,
                 o.expires_at,
                 coalesce(o.priority, 0) AS priority,
                 o.topic, o.payload, o.correlation_id, o.group_id, o.dedup_key, o.collapse_key, o.headers,

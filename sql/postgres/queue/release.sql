@@ -1,4 +1,3 @@
-{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.release }}(
     owner_token uuid,
     ids bigint[],
@@ -45,7 +44,6 @@ BEGIN
             -- In key order, like a batch enqueue that renews them.
             PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.source, m.message_id FOR UPDATE;
 {% endif %}
-            {{ queue.touch() }};
             now_at := {{ db._now }}();
             UPDATE {{ box.message }} AS m
             SET due_at = now_at + make_interval(secs => delay_seconds)

@@ -60,8 +60,8 @@ BEGIN
 {% endif %}
         IF delay_seconds IS NULL OR max_attempts IS NULL THEN
             SELECT
-                max(s.value) FILTER (WHERE s.name = 'backoff_base_seconds'),
-                max(s.value) FILTER (WHERE s.name = 'backoff_cap_seconds'),
+                (max(s.value) FILTER (WHERE s.name = 'backoff_base_seconds'))::double precision,
+                (max(s.value) FILTER (WHERE s.name = 'backoff_cap_seconds'))::double precision,
                 coalesce(limit_attempts, (max(s.value) FILTER (WHERE s.name = 'max_attempts'))::integer)
             INTO base, cap, limit_attempts
             FROM {{ box.settings }} AS s;
