@@ -65,7 +65,7 @@ BEGIN
     message_id := coalesce(message_id, {{ "id" | drawn_message_id("now_at" | message_id_stem) }});
     outcome := 'created';
 
-    IF num_nonnulls(group_id, dedup_key, collapse_key) = 0 THEN
+    IF group_id IS NULL AND dedup_key IS NULL AND collapse_key IS NULL THEN
         IF given IS NULL THEN
             -- One that was drawn just now exists nowhere.
             INSERT INTO {{ box.message }} (

@@ -47,8 +47,9 @@ BEGIN
                 o.expires_at,
                 coalesce(o.priority, 0) AS priority,
                 o.topic, o.payload, o.correlation_id, o.group_id, o.dedup_key, o.collapse_key, o.headers,
-                nullif(o.message_id IS NOT NULL, false) AS is_given,
-                num_nonnulls(o.message_id, o.group_id, o.dedup_key, o.collapse_key) > 0 AS is_keyed
+                CASE WHEN o.message_id IS NOT NULL THEN true END AS is_given,
+                o.message_id IS NOT NULL OR o.group_id IS NOT NULL OR o.dedup_key IS NOT NULL OR o.collapse_key IS NOT NULL
+                    AS is_keyed
             FROM ROWS FROM (
                 jsonb_to_recordset(messages) AS (
                     topic text, payload text, correlation_id text, due_at timestamptz, message_id uuid, group_id text,
@@ -79,7 +80,7 @@ BEGIN
         )
         SELECT
             array_agg(r.message_id),
-            bool_and(r.priority = 0 AND num_nonnulls(r.due_at, r.expires_at) = 0 AND NOT r.is_keyed)
+            bool_and(r.priority = 0 AND r.due_at IS NULL AND r.expires_at IS NULL AND NOT r.is_keyed)
                 AND min(r.topic) = max(r.topic),
             min(r.topic),
             array_agg(r.id) FILTER (WHERE NOT r.is_keyed),
