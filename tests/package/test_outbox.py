@@ -21,6 +21,7 @@ from pysqlbox import (
     OutboxDeadLetter,
     OutboxMessage,
     OutboxStore,
+    Retried,
     StoredOutboxMessage,
     TopicStats,
 )
@@ -133,6 +134,7 @@ def test_settling(outbox: Outbox) -> None:
     assert outbox.ack(OWNER, ids[:1]) == 0
     assert outbox.abandon(OWNER, {ids[1]}, last_error="again", delay_seconds=timedelta(hours=1)) == 1
     assert outbox.release(OWNER, (ids[2],)) == 1
+    assert outbox.retry(OWNER, []) == Retried(0, 0)
     assert outbox.fail(OWNER, iter([ids[3]]), "never") == 1
     held = outbox.extend(OWNER, ids, 600)
     assert [type(each) for each in held] == [Extended, Extended]
@@ -360,3 +362,27 @@ def test_a_delay_and_a_due_time_do_not_go_together(outbox: Outbox) -> None:
     with pytest.raises(InvalidArgument, match="delay_seconds"):
         outbox.enqueue("t", "p", delay=-1)
     assert outbox.stats()[-1].scheduled == 0
+
+
+def test_retry_and_a_release_with_a_delay(outbox: Outbox) -> None:
+    made = [outbox.enqueue("t", str(number)).id for number in range(6)]
+    assert len(outbox.claim(OWNER)) == 6
+    assert outbox.retry(OWNER, made[:2], last_error="why", delay_seconds=timedelta(hours=1)) == Retried(2, 0)
+    assert outbox.retry(OWNER, made[1:3], last_error="enough", max_attempts=1) == Retried(1, 1)
+    assert outbox.release(OWNER, made[3:4], delay_seconds=timedelta(hours=1)) == 1
+    outbox.settle(
+        OWNER,
+        [
+            {"id": made[4], "result": "retry", "max_attempts": 1, "error": "over"},
+            {"ids": made[5:], "result": "release", "delay_seconds": timedelta(hours=1)},
+        ],
+    )
+    stored = [outbox.get(each) for each in made]
+    expected = ["Ready", "Ready", "Failed", "Ready", "Failed", "Ready"]
+    assert [each.status for each in stored] == expected
+    assert [each.attempt for each in stored] == [1, 1, 1, 0, 1, 0]
+    assert [each.last_error for each in stored] == ["why", "why", "enough", None, "over", None]
+    assert outbox.claim(OWNER) == []
+    for wrong in (True, 1.5, "2"):
+        with pytest.raises(InvalidArgument, match="max_attempts"):
+            outbox.retry(OWNER, made, max_attempts=wrong)  # type: ignore[arg-type]  # that is the test
