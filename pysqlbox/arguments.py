@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -77,8 +78,10 @@ def delay(name: str, value: Delay | None) -> object:
     """Seconds of a length of time."""
     if isinstance(value, timedelta):
         return value.total_seconds()
-    if value is not None and (isinstance(value, bool | str) or not math.isfinite(value)):
-        raise InvalidArgument(f"{name}: must be seconds or a timedelta")
+    if value is not None:
+        is_number = isinstance(value, int | float | Decimal) and not isinstance(value, bool)
+        if not is_number or (not isinstance(value, int) and not math.isfinite(value)):
+            raise InvalidArgument(f"{name}: must be seconds or a timedelta")
     return value
 
 

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, ClassVar
 
-from pysqlbox.arguments import aware, given, integer, payload_text
+from pysqlbox.arguments import Delay, aware, given, integer, payload_text
+from pysqlbox.arguments import delay as seconds
 from pysqlbox.arguments import headers as header_dict
 from pysqlbox.drivers import Values
 from pysqlbox.errors import InvalidArgument
@@ -36,6 +37,8 @@ _RECORDS = Records(
         "expires_at",
         "headers",
         "received_at",
+        "delay",
+        "delay_seconds",
     ),
 )
 
@@ -65,15 +68,17 @@ class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, InboxDeadLetter], Recei
         expires_at: datetime | None = None,
         headers: Mapping[str, object] | str | None = None,
         received_at: datetime | None = None,
+        delay: Delay | None = None,
         connection: Any = None,
     ) -> InboxEnqueued:
         """Take a message in, once per source and message id; a repeated one updates what is not done.
 
-        A payload that is not text goes through the box's serializer.
+        A payload that is not text goes through the box's serializer. ``delay`` is seconds or a timedelta from
+        now by the server's clock, in place of ``due_at``.
         """
         arguments = self._arguments(
             topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,
-            headers, received_at,
+            headers, received_at, delay,
         )  # fmt: skip
         row = self._call("enqueue", arguments, connection, repeat=True)[0]
         return self._enqueued(topic, source, message_id, row)
@@ -93,12 +98,13 @@ class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, InboxDeadLetter], Recei
         expires_at: datetime | None = None,
         headers: Mapping[str, object] | str | None = None,
         received_at: datetime | None = None,
+        delay: Delay | None = None,
         connection: Any = None,
     ) -> InboxEnqueued:
         """enqueue for asynchronous callers; without a connection it runs in a thread of its own."""
         arguments = self._arguments(
             topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,
-            headers, received_at,
+            headers, received_at, delay,
         )  # fmt: skip
         if connection is None:
             rows = await asyncio.to_thread(self._call, "enqueue", arguments, None, repeat=True)
@@ -173,6 +179,7 @@ class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, InboxDeadLetter], Recei
         expires_at: datetime | None,
         headers: Mapping[str, object] | str | None,
         received_at: datetime | None,
+        delay: Delay | None,
     ) -> dict[str, object]:
         required: dict[str, object] = {
             "topic": topic,
@@ -189,6 +196,7 @@ class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, InboxDeadLetter], Recei
             "expires_at": aware("expires_at", expires_at),
             "headers": header_dict(headers),
             "received_at": aware("received_at", received_at),
+            "delay_seconds": seconds("delay", delay),
         }
         return given(required, optional)
 

@@ -22,6 +22,7 @@ __all__ = [
     "LedgerEntry",
     "OutboxDeadLetter",
     "OutboxMessage",
+    "Retried",
     "StoredInboxMessage",
     "StoredOutboxMessage",
     "TopicStats",
@@ -211,6 +212,14 @@ class Extended:
 
     id: int
     locked_until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """How many messages a retry found, and how many of them it gave up."""
+
+    affected: int
+    dead: int
 
 
 @dataclass(frozen=True, slots=True)

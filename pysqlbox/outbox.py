@@ -9,7 +9,17 @@ from datetime import datetime
 from typing import Any, ClassVar
 from uuid import UUID
 
-from pysqlbox.arguments import aware, given, integer, payload_text, payload_texts, time_ordered_uuid, uuid_of
+from pysqlbox.arguments import (
+    Delay,
+    aware,
+    given,
+    integer,
+    payload_text,
+    payload_texts,
+    time_ordered_uuid,
+    uuid_of,
+)
+from pysqlbox.arguments import delay as seconds
 from pysqlbox.arguments import headers as header_dict
 from pysqlbox.drivers import Values
 from pysqlbox.messages import Enqueued, OutboxDeadLetter, OutboxMessage, StoredOutboxMessage
@@ -32,6 +42,8 @@ _RECORDS = Records(
         "expires_at",
         "headers",
         "created_at",
+        "delay",
+        "delay_seconds",
     ),
 )
 
@@ -61,15 +73,17 @@ class Outbox(TypedQueue[OutboxMessage, StoredOutboxMessage, OutboxDeadLetter], P
         expires_at: datetime | None = None,
         headers: Mapping[str, object] | str | None = None,
         created_at: datetime | None = None,
+        delay: Delay | None = None,
         connection: Any = None,
     ) -> Enqueued:
         """Write a message, in the caller's transaction if a connection is given: it is there if that commits.
 
-        A payload that is not text goes through the box's serializer.
+        A payload that is not text goes through the box's serializer. ``delay`` is seconds or a timedelta from
+        now by the server's clock, in place of ``due_at``.
         """
         arguments = self._arguments(
             topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key, collapse_key,
-            expires_at, headers, created_at,
+            expires_at, headers, created_at, delay,
         )  # fmt: skip
         if connection is None:
             row = self._enqueue(arguments)
@@ -92,12 +106,13 @@ class Outbox(TypedQueue[OutboxMessage, StoredOutboxMessage, OutboxDeadLetter], P
         expires_at: datetime | None = None,
         headers: Mapping[str, object] | str | None = None,
         created_at: datetime | None = None,
+        delay: Delay | None = None,
         connection: Any = None,
     ) -> Enqueued:
         """enqueue for asynchronous callers; without a connection it runs in a thread of its own."""
         arguments = self._arguments(
             topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key, collapse_key,
-            expires_at, headers, created_at,
+            expires_at, headers, created_at, delay,
         )  # fmt: skip
         if connection is None:
             row = await asyncio.to_thread(self._enqueue, arguments)
@@ -194,6 +209,7 @@ class Outbox(TypedQueue[OutboxMessage, StoredOutboxMessage, OutboxDeadLetter], P
         expires_at: datetime | None,
         headers: Mapping[str, object] | str | None,
         created_at: datetime | None,
+        delay: Delay | None,
     ) -> dict[str, object]:
         optional = {
             "correlation_id": correlation_id,
@@ -206,6 +222,7 @@ class Outbox(TypedQueue[OutboxMessage, StoredOutboxMessage, OutboxDeadLetter], P
             "expires_at": aware("expires_at", expires_at),
             "headers": header_dict(headers),
             "created_at": aware("created_at", created_at),
+            "delay_seconds": seconds("delay", delay),
         }
         text = payload_text("payload", payload, self.box.serializer)
         return given({"topic": topic, "payload": text}, optional)

@@ -23,7 +23,7 @@ from pysqlbox.arguments import (
 )
 from pysqlbox.deploy.names import Kind
 from pysqlbox.drivers import Values
-from pysqlbox.messages import Extended, TopicStats
+from pysqlbox.messages import Extended, Retried, TopicStats
 
 if TYPE_CHECKING:
     from pysqlbox.box import Box
@@ -34,7 +34,7 @@ Message = TypeVar("Message")
 Stored = TypeVar("Stored")
 Dead = TypeVar("Dead")
 
-#: What settle takes of each message: id or ids, result, and error or delay_seconds.
+#: What settle takes of each message: id or ids, result, and error, delay_seconds or max_attempts.
 Outcome = Mapping[str, Any]
 
 
@@ -111,10 +111,41 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
         optional = {"last_error": last_error, "delay_seconds": delay("delay_seconds", delay_seconds)}
         return self._affected("abandon", given(arguments, optional), connection)
 
-    def release(self, owner_token: UUID, ids: Ids, *, connection: Any = None) -> int:
-        """Hand messages back at once, no attempt counted."""
+    def retry(
+        self,
+        owner_token: UUID,
+        ids: Ids,
+        *,
+        last_error: str | None = None,
+        delay_seconds: Delay | None = None,
+        max_attempts: int | None = None,
+        connection: Any = None,
+    ) -> Retried:
+        """Give messages back like abandon, but give up those whose attempts thereby reach ``max_attempts``.
+
+        None is the box's setting, 0 no limit.
+        """
         arguments = _held(owner_token, ids)
-        return self._affected("release", arguments, connection)
+        optional = {
+            "last_error": last_error,
+            "delay_seconds": delay("delay_seconds", delay_seconds),
+            "max_attempts": integer("max_attempts", max_attempts),
+        }
+        rows = self._call("retry", given(arguments, optional), connection, repeat=True)
+        return Retried(*rows[0])
+
+    def release(
+        self,
+        owner_token: UUID,
+        ids: Ids,
+        *,
+        delay_seconds: Delay | None = None,
+        connection: Any = None,
+    ) -> int:
+        """Hand messages back, at once or after a delay; no attempt counted."""
+        arguments = _held(owner_token, ids)
+        optional = {"delay_seconds": delay("delay_seconds", delay_seconds)}
+        return self._affected("release", given(arguments, optional), connection)
 
     def fail(self, owner_token: UUID, ids: Ids, error: str, *, connection: Any = None) -> int:
         """Give messages up, for a reason that is kept."""
@@ -140,8 +171,8 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
     ) -> list[Message]:
         """Settle a mixed batch, and take the next ``claim_batch`` messages in the same step.
 
-        An outcome is a mapping with ``id`` or ``ids``, ``result`` (ack, abandon, release, fail), ``error``
-        and ``delay_seconds``.
+        An outcome is a mapping with ``id`` or ``ids``, ``result`` (ack, abandon, retry, release, fail),
+        ``error``, ``delay_seconds`` and ``max_attempts``.
         """
         arguments: dict[str, object] = {
             "owner_token": uuid_of("owner_token", owner_token),

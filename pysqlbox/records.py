@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from pysqlbox.arguments import aware, headers, payload_text
+from pysqlbox.arguments import aware, delay, headers, payload_text
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.serializer import Serializer
 
@@ -14,7 +14,7 @@ _TIMES = frozenset({"due_at", "expires_at", "created_at", "received_at"})
 
 
 class Records:
-    """The keys that records of one kind of box may have."""
+    """The keys that records of one kind of box may have; a delay may also be called what the routine does."""
 
     def __init__(self, required: tuple[str, ...], optional: tuple[str, ...]) -> None:
         self._keys = frozenset((*required, *optional))
@@ -45,6 +45,12 @@ class Records:
                 record["headers"] = headers(record["headers"])  # type: ignore[arg-type]  # it checks itself
             for name in found & times:
                 aware(name, record[name])
+            if "delay" in found:
+                if "delay_seconds" in found:
+                    raise InvalidArgument("messages: delay and delay_seconds are the same")
+                record["delay_seconds"] = record.pop("delay")
+            if "delay_seconds" in record:
+                record["delay_seconds"] = delay("delay", record["delay_seconds"])  # type: ignore[arg-type]  # it checks itself
             hash_ = record.get("hash")
             if isinstance(hash_, bytes | bytearray | memoryview):
                 record["hash"] = bytes(hash_).hex()

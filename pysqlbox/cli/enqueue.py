@@ -48,7 +48,7 @@ LINES = 1000
 @click.option("--dedup-key", help="Outbox: a second message with this key is a duplicate for a while.")
 @click.option("--collapse-key", help="Replaces older waiting messages with this key.")
 @click.option("--due-at", type=MOMENT, help="Not before this time.")
-@click.option("--delay", type=DURATION, help="Not before this long from now, by this machine's clock.")
+@click.option("--delay", type=DURATION, help="Not before this long from now.")
 @click.option("--expires-at", type=MOMENT, help="Not after this time.")
 @click.option("--expires-in", type=DURATION, help="Not after this long from now, by this machine's clock.")
 @click.option("--header", "pairs", multiple=True, metavar="NAME=VALUE", help="A header; may be repeated.")
@@ -97,18 +97,15 @@ def enqueue(
 
 def _arguments(options: dict[str, Any]) -> dict[str, Any]:
     """The options that were given, under the names of enqueue's arguments."""
-    now = datetime.now(UTC)
     for name, length in (("due_at", "delay"), ("expires_at", "expires_in")):
-        given: timedelta | None = options.pop(length)
-        if given is not None:
-            if options[name] is not None:
-                raise click.UsageError(
-                    f"give either --{name.replace('_', '-')} or --{length.replace('_', '-')}"
-                )
-            try:
-                options[name] = now + given
-            except OverflowError:
-                raise click.UsageError(f"--{length.replace('_', '-')}: is too long") from None
+        if options[name] is not None and options[length] is not None:
+            raise click.UsageError(f"give either --{name.replace('_', '-')} or --{length.replace('_', '-')}")
+    lifetime: timedelta | None = options.pop("expires_in")
+    if lifetime is not None:
+        try:
+            options["expires_at"] = datetime.now(UTC) + lifetime
+        except OverflowError:
+            raise click.UsageError("--expires-in: is too long") from None
     digest = options.pop("digest")
     if digest is not None:
         try:

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 from uuid import UUID
 
+from pysqlbox.arguments import Delay
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.typed.declaring import envelope_of, topic_of
 
@@ -30,6 +31,7 @@ class PublishOptions(TypedDict, total=False):
     expires_at: datetime | None
     headers: Mapping[str, Any] | None
     created_at: datetime | None
+    delay: Delay | None
 
 
 class ReceiveOptions(TypedDict, total=False):
@@ -46,6 +48,7 @@ class ReceiveOptions(TypedDict, total=False):
     expires_at: datetime | None
     headers: Mapping[str, Any] | None
     received_at: datetime | None
+    delay: Delay | None
 
 
 class _Outbox(Protocol):
@@ -166,4 +169,6 @@ def _incoming(value: object, options: Mapping[str, Any]) -> dict[str, Any]:
 def _arguments(value: object, envelope: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     topic = options["topic"] if "topic" in options else topic_of(type(value))
     given = {**envelope, **options, "topic": topic, "payload": value}
+    if options.get("delay") is not None and "due_at" not in options:
+        given.pop("due_at", None)  # the class's: the call says another time
     return {name: item for name, item in given.items() if item is not None or name == "payload"}

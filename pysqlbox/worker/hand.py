@@ -448,7 +448,7 @@ class Hand:
             case Retry():
                 self.tally.retried += 1
                 delay = self.settings.delay_or_none(lane.log, message.attempt + 1, result.delay)
-                outcomes.add(message.id, "abandon", result.error, delay)
+                outcomes.add(message.id, "retry", result.error, delay, lane.limit_of(message.topic))
 
     def _give_up_or_retry(self, lane: Lane, message: Any, retry: Retry) -> Result:
         if lane.gives_up(message.topic, message.attempt + 1):

@@ -108,7 +108,7 @@ class Keeper:
             else:
                 hand.tally.retried += 1
                 delay = self._settings.delay_or_none(lane.log, message.attempt + 1, None)
-                outcomes.add(message.id, "abandon", reason, delay)
+                outcomes.add(message.id, "retry", reason, delay, lane.limit_of(message.topic))
         for message in hand.take_waiting():  # the rest of its group
             hand.tally.released += 1
             outcomes.add(message.id, "release")

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 #: The topic of the messages that wait for joins; they wait however long it takes.
 JOIN_WAIT = "join.wait"
-#: What a box's setting is unless somebody changed it.
-DEFAULT_MAX_ATTEMPTS = 10
 #: How much handling one claim should bring: short enough that nothing waits long behind it.
 CLAIM_SECONDS = 0.02
 #: What one thread gets through in less is not worth a second one.
@@ -45,8 +43,13 @@ class Lane:
         share: int | None = None,
         poll_seconds: float,
         max_attempts: int | None,
+        own_max_attempts: int | None = None,
     ) -> None:
-        """``share``: how much of what all threads may hold one of them may claim for itself."""
+        """``share``: how much of what all threads may hold one of them may claim for itself.
+
+        ``max_attempts`` is None where this user may not read the box's setting, ``own_max_attempts`` where
+        the worker has no limit of its own.
+        """
         self.queue = queue
         self.name = queue.name
         self.log = log_of(queue.box)
@@ -55,7 +58,8 @@ class Lane:
         self.batch_size = batch_size
         self.share = batch_size if share is None else min(max(share, batch_size), MOST)
         self.poll_seconds = poll_seconds
-        self.max_attempts = max_attempts  # None until the box's own setting has been read
+        self.max_attempts = max_attempts
+        self.own_max_attempts = own_max_attempts
         self.wakes = 0
         self.next_poll = 0.0
         self.dry_claims = 0  # how many claims in a row have found nothing, while the worker drains
@@ -64,9 +68,13 @@ class Lane:
         self._cost: float | None = None
 
     def gives_up(self, topic: str, attempt: int) -> bool:
-        """Whether a message that has now failed this often is given up."""
-        limit = DEFAULT_MAX_ATTEMPTS if self.max_attempts is None else self.max_attempts
+        """Whether a message that has now failed this often is surely given up; else the database decides."""
+        limit = self.max_attempts or 0
         return 0 < limit <= attempt and topic != JOIN_WAIT
+
+    def limit_of(self, topic: str) -> int | None:
+        """What the database is to decide by: None is the box's setting as it is then."""
+        return 0 if topic == JOIN_WAIT else self.own_max_attempts
 
     def claim_size(self) -> int:
         """As many messages as are handled in a short while, at most the batch size.

@@ -36,13 +36,22 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.acked) + len(self.others)
 
-    def add(self, identity: int, result: str, error: str | None = None, delay: float | None = None) -> None:
+    def add(
+        self,
+        identity: int,
+        result: str,
+        error: str | None = None,
+        delay: float | None = None,
+        max_attempts: int | None = None,
+    ) -> None:
         """Note one that was not simply acknowledged."""
         record: dict[str, object] = {"id": identity, "result": result}
         if error is not None:
             record["error"] = storable(error)
         if delay is not None:
             record["delay_seconds"] = delay
+        if max_attempts is not None:
+            record["max_attempts"] = max_attempts
         self.others.append(record)
 
     def take(self) -> Outcomes:

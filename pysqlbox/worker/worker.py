@@ -281,6 +281,7 @@ class Worker:
                         share=self._batch_size * (self.threads // min(TURNS, self.threads)),
                         poll_seconds=self._poll_seconds,
                         max_attempts=attempts,
+                        own_max_attempts=self._max_attempts,
                     )
                 )
         finally:

@@ -20,6 +20,17 @@ TOPICS = ("a", "b")
 SLACK = 45
 """Real seconds that a run may take."""
 
+OUTCOMES: dict[str, Row] = {
+    "ack": {"result": "ack"},
+    "abandon": {"result": "abandon", "delay_seconds": 50},
+    "fail": {"result": "fail"},
+    "release": {"result": "release"},
+    "release later": {"result": "release", "delay_seconds": 50},
+    "retry": {"result": "retry", "delay_seconds": 50},
+    "retry once": {"result": "retry", "delay_seconds": 50, "max_attempts": 2},
+}
+"""What a settlement may do to a message."""
+
 owners = st.sampled_from((OWNER, OTHER))
 picks = st.lists(st.integers(0, 30), max_size=6)
 leases = st.sampled_from((50, 150))
@@ -168,11 +179,31 @@ class BoxMachine(RuleBasedStateMachine):
         )
         self.take_over_due(held)
 
-    @rule(owner=owners, numbers=picks)
-    def release(self, owner: UUID, numbers: list[int]) -> None:
+    @rule(
+        owner=owners,
+        numbers=picks,
+        error=st.sampled_from((None, "", "e1", "e2")),
+        delay=st.sampled_from((None, 50)),
+        limit=st.sampled_from((None, 0, 1, 2)),
+    )
+    def retry(
+        self, owner: UUID, numbers: list[int], error: str | None, delay: float | None, limit: int | None
+    ) -> None:
+        """Another try, or the end."""
+        wanted = self.picked(numbers)
+        held = self.model.held(owner, wanted)
+        found = self.box.retry(owner, wanted, last_error=error, delay_seconds=delay, max_attempts=limit)
+        assert found == self.model.retry(held, error, delay, limit)
+        self.take_over_due([message for message in held if message.state == "waiting"])
+
+    @rule(owner=owners, numbers=picks, delay=st.sampled_from((None, 0, 50)))
+    def release(self, owner: UUID, numbers: list[int], delay: float | None) -> None:
         """Handed back."""
         wanted = self.picked(numbers)
-        assert self.box.release(owner, wanted) == self.model.release(self.model.held(owner, wanted))
+        held = self.model.held(owner, wanted)
+        assert self.box.release(owner, wanted, delay_seconds=delay) == self.model.release(held, delay)
+        if delay:
+            self.take_over_due(held)
 
     @rule(owner=owners, numbers=picks)
     def fail(self, owner: UUID, numbers: list[int]) -> None:
@@ -193,7 +224,7 @@ class BoxMachine(RuleBasedStateMachine):
     @rule(
         owner=owners,
         numbers=picks,
-        results=st.lists(st.sampled_from(("ack", "abandon", "release", "fail")), min_size=6, max_size=6),
+        results=st.lists(st.sampled_from(sorted(OUTCOMES)), min_size=6, max_size=6),
         batch=st.integers(0, 5),
         topics=topic_sets,
     )
@@ -203,17 +234,21 @@ class BoxMachine(RuleBasedStateMachine):
         """A mixed batch and the next claim."""
         wanted = self.picked(numbers)
         outcomes = [
-            {"id": message, "result": result, "delay_seconds": 50, "error": "failed"}
+            {"id": message, "error": "failed", **OUTCOMES[result]}
             for message, result in zip(wanted, results, strict=False)
         ]
         rows = self.box.settle(owner, outcomes, claim_batch=batch, lease_seconds=50, topics=topics)
         first = dict(reversed(list(zip(wanted, results, strict=False))))
         parts = {
             result: self.model.held(owner, [i for i, each in first.items() if each == result])
-            for result in ("abandon", "ack", "fail", "release")
+            for result in OUTCOMES
         }
         self.model.abandon(parts["abandon"], "failed", 50)
-        self.take_over_due(parts["abandon"])
+        self.model.release(parts["release later"], 50)
+        self.model.retry(parts["retry"], "failed", 50, None)
+        self.model.retry(parts["retry once"], "failed", 50, 2)
+        later = [m for each in ("abandon", "release later", "retry", "retry once") for m in parts[each]]
+        self.take_over_due([message for message in later if message.state == "waiting"])
         self.model.finish(parts["ack"], "done")
         self.model.finish(parts["fail"], "dead", "failed")
         self.model.release(parts["release"])

@@ -109,9 +109,22 @@ class Model:
             self.place(message)
         return len(messages)
 
-    def release(self, messages: Sequence[Message]) -> int:
-        """Hands back."""
+    def retry(
+        self, messages: Sequence[Message], error: str | None, delay: float | None, limit: int | None
+    ) -> tuple[int, int]:
+        """Another try later, or the end of those that had enough; how many, and how many of them died."""
+        most = MAX_ATTEMPTS if limit is None else limit
+        dying = [m for m in messages if 0 < most <= m.attempt + 1]
+        for message in dying:
+            message.attempt += 1
+        self.abandon([m for m in messages if m not in dying], error, delay)
+        return len(messages), self.finish(dying, "dead", error or None)
+
+    def release(self, messages: Sequence[Message], delay: float | None = None) -> int:
+        """Hands back, now or later; the exact due time is taken over from the database."""
         for message in messages:
+            if delay:
+                message.due = self.now + delay
             self.place(message)
         return len(messages)
 

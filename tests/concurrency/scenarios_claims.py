@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from pysqlbox.errors import PysqlboxError
 from tests.concurrency.invariants import check, drain
-from tests.concurrency.sessions import Background, hasty, sessions, tick
+from tests.concurrency.sessions import Background, hasty, patient, sessions, tick
+from tests.contract.joins import Joins
 from tests.contract.support import OTHER, OWNER, Box, ids, json_text, server_now
 from tests.support.database import Database, Session
 
@@ -19,6 +20,7 @@ Step = Callable[[Box, list[int]], object]
 STEPS: dict[str, Step] = {
     "ack": lambda box, held: box.ack(OWNER, held),
     "abandon": lambda box, held: box.abandon(OWNER, held),
+    "retry": lambda box, held: box.retry(OWNER, held, max_attempts=1)[0],
     "release": lambda box, held: box.release(OWNER, held),
     "fail": lambda box, held: box.fail(OWNER, held),
     "settle": lambda box, held: len(
@@ -145,6 +147,11 @@ def takeover_abandon(db: Database) -> None:
     takeover(db, "abandon")
 
 
+def takeover_retry(db: Database) -> None:
+    """`takeover` by a retry that would be the last."""
+    takeover(db, "retry")
+
+
 def takeover_release(db: Database) -> None:
     """`takeover` by a release."""
     takeover(db, "release")
@@ -179,6 +186,52 @@ def a_reap_and_an_ack_do_not_both_win(db: Database) -> None:
     assert [box.status(message) for message in made] == ["Done", "Done"]
     assert box.take() == []
     check(db, "outbox")
+
+
+def a_reap_and_a_retry_do_not_both_win(db: Database) -> None:
+    """Each would count an attempt: whoever takes the lease first counts it, the other one nothing."""
+    box = outbox(db)
+    made = box.fill(2)
+    assert box.take(OWNER, lease=5) == made
+    db.advance(10)
+    with sessions(db, 2) as (late, reaper):
+        assert box.on(late).retry(OWNER, made[:1], max_attempts=1) == (1, 1)
+        assert box.on(reaper).reap() == 1
+        waiting = Background(
+            db, patient(late), lambda session: box.on(session).retry(OWNER, made, max_attempts=1)
+        )
+        assert waiting.is_blocked()
+        reaper.commit()
+        assert waiting.result() == (0, 0)
+        late.commit()
+    assert [box.get(message)["attempt"] for message in made] == [1, 1]
+    assert [box.status(message) for message in made] == ["Failed", "Ready"]
+    check(db, "outbox")
+
+
+def two_settles_retry_once(db: Database) -> None:
+    """A settle that is sent again while the first is still open: one attempt, one failed step."""
+    box = outbox(db)
+    joins = Joins(box)
+    steps = [box.enqueue(group_id="g") for _ in range(3)]
+    made = ids(steps)
+    join = joins.start(3)
+    for step in steps:
+        assert joins.attach(join, step["message_id"])
+    assert box.take(OWNER, batch=2) == made[:2]
+    outcomes = [{"id": made[0], "result": "retry", "max_attempts": 1}, {"id": made[1], "result": "retry"}]
+    with sessions(db, 2) as (first, second):
+        assert box.on(first).settle(OWNER, outcomes) == []
+        waiting = Background(db, patient(second), lambda session: box.on(session).settle(OWNER, outcomes))
+        assert waiting.is_blocked()
+        first.commit()
+        assert waiting.result() == []
+        second.commit()
+    assert [box.get(message)["attempt"] for message in made] == [1, 1, 0]
+    assert joins.get(join)["failed_steps"] == 1
+    check(db, "outbox")
+    db.advance(10)
+    assert box.take(OTHER) == made[1:]
 
 
 def an_extend_and_a_reap_do_not_both_win(db: Database) -> None:
@@ -465,6 +518,8 @@ SCENARIOS: tuple[Callable[[Database], None], ...] = (
     due_messages_are_promoted_once,
     takeover_settle,
     a_reap_and_an_ack_do_not_both_win,
+    a_reap_and_a_retry_do_not_both_win,
+    two_settles_retry_once,
     an_extend_and_a_reap_do_not_both_win,
     the_first_ticket_of_all_is_found,
     the_mark_stays_behind_an_open_producer,

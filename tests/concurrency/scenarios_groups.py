@@ -379,6 +379,42 @@ def a_retry_blocks_its_group(db: Database) -> None:
     assert box.take() == made
 
 
+def a_retry_that_ends_its_head_lets_the_group_go_on(db: Database) -> None:
+    """Those behind a head that has had enough are handed out, whether all that was held ended or a part."""
+    box = outbox(db)
+    made = box.fill(4, group_id="g")
+    assert box.take(batch=1) == made[:1]
+    assert box.retry(OWNER, made[:1], max_attempts=1) == (1, 1)
+    check(db, "outbox")
+    assert box.take(batch=1) == made[1:2]
+    assert box.retry(OWNER, made[1:2], delay_seconds=1) == (1, 0)
+    db.advance(5)
+    assert box.take(batch=2) == made[1:3]
+    assert box.retry(OWNER, made[1:3], max_attempts=2, delay_seconds=1) == (2, 1)
+    check(db, "outbox")
+    assert box.take() == []
+    db.advance(5)
+    assert box.take() == made[2:]
+
+
+def a_release_with_a_delay_blocks_its_group(db: Database) -> None:
+    """Nobody overtakes a head that was handed back for later."""
+    box = outbox(db)
+    made = box.fill(3, group_id="g")
+    assert box.take(batch=1) == made[:1]
+    assert box.release(OWNER, made[:1], delay_seconds=50) == 1
+    _add_ticket(db, "g")
+    assert box.take() == []
+    check(db, "outbox")
+    db.advance(100)
+    assert box.take() == made
+
+
+def a_retry_locks_the_group_before_the_lease(db: Database) -> None:
+    """The lock order, for a retry that ends one and keeps one."""
+    _locks_group_first(db, lambda box, held: box.retry(OWNER, held, max_attempts=1))
+
+
 def an_ack_locks_the_group_before_the_lease(db: Database) -> None:
     """The lock order: whoever settles waits for the group while the lease is still free."""
     _locks_group_first(db, lambda box, held: box.ack(OWNER, held))
@@ -462,6 +498,9 @@ SCENARIOS: tuple[Callable[[Database], None], ...] = (
     a_group_marked_while_it_is_settled,
     a_group_marked_after_part_is_settled,
     a_retry_blocks_its_group,
+    a_retry_that_ends_its_head_lets_the_group_go_on,
+    a_release_with_a_delay_blocks_its_group,
+    a_retry_locks_the_group_before_the_lease,
     an_ack_locks_the_group_before_the_lease,
     an_abandon_locks_the_group_before_the_lease,
     a_release_locks_the_group_before_the_lease,

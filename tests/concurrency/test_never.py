@@ -44,6 +44,7 @@ def test_race(scenario: Scenario, db: Database) -> None:
     [
         scenarios_claims.takeover_ack,
         scenarios_claims.takeover_abandon,
+        scenarios_claims.takeover_retry,
         scenarios_claims.takeover_release,
         scenarios_claims.takeover_fail,
         scenarios_claims.takeover_extend,

@@ -75,7 +75,50 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     ),
     # An owner that lost its lease
     (Bug("ack by anybody", "queue/ack.sql", [_OWNER_TEST]), claims.takeover_ack),
-    (Bug("abandon by anybody", "queue/abandon.sql", [_OWNER_TEST]), claims.takeover_abandon),
+    (Bug("abandon by anybody", "queue/retry.sql", [_OWNER_TEST]), claims.takeover_abandon),
+    (Bug("retry by anybody", "queue/retry.sql", [_OWNER_TEST]), claims.takeover_retry),
+    (
+        Bug(
+            "a retry trusts its ids",
+            "queue/retry.sql",
+            [
+                (
+                    "SELECT array_agg(gone.id) INTO gone_ids FROM gone;",
+                    "SELECT ids INTO gone_ids FROM (SELECT count(*) FROM gone) AS c;",
+                )
+            ],
+        ),
+        claims.a_reap_and_a_retry_do_not_both_win,
+    ),
+    (
+        Bug(
+            "a retry within a settle trusts its ids",
+            "queue/retry.sql",
+            [
+                (
+                    "SELECT array_agg(gone.id) INTO gone_ids FROM gone;",
+                    "SELECT ids INTO gone_ids FROM (SELECT count(*) FROM gone) AS c;",
+                )
+            ],
+        ),
+        claims.two_settles_retry_once,
+    ),
+    (
+        Bug(
+            "a retry that ends a head forgets its group",
+            "queue/retry.sql",
+            [("IF dying IS NOT NULL AND groups <> '{}' THEN", "IF false THEN")],
+        ),
+        groups.a_retry_that_ends_its_head_lets_the_group_go_on,
+    ),
+    (
+        Bug(
+            "a release with a delay forgets the delay",
+            "queue/release.sql",
+            [("IF delay_seconds > 0 THEN", "IF false THEN")],
+        ),
+        groups.a_release_with_a_delay_blocks_its_group,
+    ),
     (Bug("release by anybody", "queue/release.sql", [_OWNER_TEST]), claims.takeover_release),
     (Bug("fail by anybody", "queue/fail.sql", [_OWNER_TEST]), claims.takeover_fail),
     (Bug("extend by anybody", "queue/extend.sql", [_OWNER_TEST]), claims.takeover_extend),
@@ -676,8 +719,8 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     (
         Bug(
             "an abandon takes leases first",
-            "queue/abandon.sql",
-            [("PERFORM {{ box._lock_groups }}(owner_token, ids);", "")],
+            "queue/retry.sql",
+            [("groups := {{ box._lock_groups }}(owner_token, ids);", "")],
         ),
         groups.an_abandon_locks_the_group_before_the_lease,
     ),
@@ -763,7 +806,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     (
         Bug(
             "messages in another order",
-            "queue/abandon.sql",
+            "queue/retry.sql",
             [("ORDER BY m.source, m.message_id FOR UPDATE", "ORDER BY m.id FOR UPDATE")],
             "inbox",
         ),

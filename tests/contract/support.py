@@ -190,9 +190,15 @@ class Box:
         """Gives back for another try."""
         return self.affected("abandon", owner_token=owner, ids=ids, **more)
 
-    def release(self, owner: object, ids: object) -> int:
+    def retry(self, owner: object, ids: object, **more: object) -> tuple[int, int]:
+        """Gives back for another try, or up: how many, and how many of them are dead."""
+        row = self.one("retry", owner_token=owner, ids=ids, **more)
+        assert list(row) == ["affected", "dead"]
+        return int(row["affected"]), int(row["dead"])
+
+    def release(self, owner: object, ids: object, **more: object) -> int:
         """Hands back."""
-        return self.affected("release", owner_token=owner, ids=ids)
+        return self.affected("release", owner_token=owner, ids=ids, **more)
 
     def fail(self, owner: object, ids: object, error: object = "it failed") -> int:
         """Gives up."""

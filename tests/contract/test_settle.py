@@ -125,6 +125,19 @@ def test_contract_settle_refuses_bad_records_and_settles_nothing(box: Box) -> No
         outcome(made[1], "abandon", delay_seconds=-2),
         outcome(made[1], "abandon", delay_seconds=2000000000),
         outcome(made[1], "abandon", delay_seconds="soon"),
+        outcome(made[1], "abandon", delay_seconds=""),
+        outcome(made[1], "abandon", delay_seconds="NaN"),
+        outcome(made[1], "abandon", delay_seconds="1e-400"),
+        outcome(made[1], "retry", delay_seconds=0),
+        outcome(made[1], "retry", max_attempts=-1),
+        outcome(made[1], "retry", max_attempts=1.5),
+        outcome(made[1], "retry", max_attempts=2**31),
+        outcome(made[1], "retry", max_attempts="many"),
+        outcome(made[1], "retry", max_attempts=""),
+        outcome(made[1], "retry", max_attempts=True),
+        outcome(made[1], "release", delay_seconds=-1),
+        outcome(made[1], "release", delay_seconds=1e10),
+        outcome(made[1], "release", delay_seconds=""),
     ]
     for record in bad:
         accepted = True
@@ -200,7 +213,7 @@ def test_contract_settle_moves_groups_on(box: Box) -> None:
 
 
 def test_contract_settle_keeps_long_errors(box: Box) -> None:
-    error = 'a \\ "long" ü🐘\n' * 2000
+    error = 'a \\ "long" ü🐘\n' * 900
     made = [box.put(), box.put()]
     box.claim()
     records = [

@@ -26,7 +26,7 @@ from tests.support.database import Database
 AFFECTED: dict[str, tuple[object, ...]] = {
     "ack": (OWNER, []),
     "abandon": (OWNER, [], "error", Decimal("1.5")),
-    "release": (OWNER, []),
+    "release": (OWNER, [], Decimal("1.5")),
     "fail": (OWNER, [], "error"),
     "reap": (10,),
     "replay": ([],),
@@ -153,7 +153,7 @@ def test_contract_worker_routines_take_their_arguments_by_position(every_box: Bo
     assert by_position(every_box.db, f"{every_box.name}_ack", OWNER, made[:1]) == [{"affected": 1}]
     abandoned = by_position(every_box.db, f"{every_box.name}_abandon", OWNER, made[1:2], "why", 700)
     assert abandoned == [{"affected": 1}]
-    assert by_position(every_box.db, f"{every_box.name}_release", OWNER, made[2:3]) == [{"affected": 1}]
+    assert by_position(every_box.db, f"{every_box.name}_release", OWNER, made[2:3], 0) == [{"affected": 1}]
     assert by_position(every_box.db, f"{every_box.name}_fail", OWNER, made[3:4], "over") == [{"affected": 1}]
     outcomes = json_text([{"id": made[4], "result": "ack"}])
     (again,) = by_position(every_box.db, f"{every_box.name}_settle", OWNER, outcomes, 5, 60, ["a"])

@@ -29,6 +29,7 @@ from tests.interleavings.steps import (
     release,
     replay,
     resume,
+    retry,
     settle,
     start_join,
     tick,
@@ -118,7 +119,7 @@ _EMPTIED = [
             },
             _LEASED,
         )
-        for step in (abandon(delay=50), release(), fail(), settle("ack"))
+        for step in (abandon(delay=50), retry(), release(), fail(), settle("ack"))
     ),
     Protocol(
         "a new group of two producers and two workers",
@@ -198,7 +199,7 @@ _PARTED = [
             _HELD,
             waits=frozenset({"ack", step.kind}),
         )
-        for step in (ack("m2"), release("m2"), fail("m2"))
+        for step in (ack("m2"), release("m2"), fail("m2"), retry("m2"))
     ),
     Protocol(
         "a group reaped while a part of it is settled",
@@ -455,6 +456,12 @@ _TAKEN_OVER = [
     Protocol(
         "a late ack, a reap and a claim",
         {W: [ack(), COMMIT], V: [claim(2), COMMIT], O: [reap(), COMMIT]},
+        _EXPIRED,
+        waits=_TAKERS,
+    ),
+    Protocol(
+        "a late retry that is the last, a reap and a claim",
+        {W: [retry(), COMMIT], V: [claim(2), COMMIT], O: [reap(), COMMIT]},
         _EXPIRED,
         waits=_TAKERS,
     ),

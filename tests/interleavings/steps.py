@@ -142,6 +142,11 @@ def abandon(names: Names | None = None, *, delay: float | None = None) -> Step:
     return _settling("abandon", names, None, last_error="once more", delay_seconds=delay or 1)
 
 
+def retry(names: Names | None = None, *, limit: int = 1) -> Step:
+    """Gives back for another try, or up where that was the last."""
+    return _settling("retry", names, None, last_error="enough", delay_seconds=50, max_attempts=limit)
+
+
 def release(names: Names | None = None) -> Step:
     """Hands back."""
     return _settling("release", names, None)

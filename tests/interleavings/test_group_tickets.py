@@ -212,7 +212,10 @@ def _surplus_dropped(held: Held, session: Session) -> Iterator[None]:
 SETTLEMENTS: dict[str, Step] = {
     **ENDS,
     "abandon": lambda box, held: box.abandon(OWNER, held),
+    "retry": lambda box, held: box.retry(OWNER, held)[0],
+    "retry_ends": lambda box, held: box.retry(OWNER, held, max_attempts=1)[0],
     "release": lambda box, held: box.release(OWNER, held),
+    "release_later": lambda box, held: box.release(OWNER, held, delay_seconds=50),
     "settle_release": lambda box, held: box.settle(OWNER, [{"id": held[0], "result": "release"}]),
     "extend": lambda box, held: len(box.extend(OWNER, held, 600)),
 }

@@ -33,6 +33,8 @@ def test_without_a_connection(box: Box) -> None:
         assert (done.message_id, done.outcome) == (given, "created")
         many = await box.outbox.enqueue_many_async([RECORD, RECORD])
         assert len(await box.outbox.enqueue_payloads_async("t", ["1", "2"])) == 2
+        await box.outbox.enqueue_async("t", "later", delay=3600)
+        await box.outbox.enqueue_many_async([{**RECORD, "delay": 3600}])
         assert [each.ordinal for each in many] == [1, 2]
         await asyncio.gather(*(box.outbox.enqueue_async("t", str(number)) for number in range(10)))
         first = await box.inbox.enqueue_async("t", "s", "1", "p", hash=b"x")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -19,6 +21,7 @@ from pysqlbox import (
     OutboxDeadLetter,
     OutboxMessage,
     OutboxStore,
+    Retried,
     StoredOutboxMessage,
     TopicStats,
 )
@@ -131,6 +134,7 @@ def test_settling(outbox: Outbox) -> None:
     assert outbox.ack(OWNER, ids[:1]) == 0
     assert outbox.abandon(OWNER, {ids[1]}, last_error="again", delay_seconds=timedelta(hours=1)) == 1
     assert outbox.release(OWNER, (ids[2],)) == 1
+    assert outbox.retry(OWNER, []) == Retried(0, 0)
     assert outbox.fail(OWNER, iter([ids[3]]), "never") == 1
     held = outbox.extend(OWNER, ids, 600)
     assert [type(each) for each in held] == [Extended, Extended]
@@ -319,3 +323,66 @@ def test_a_connection_goes_on_after_calls_of_every_kind(box: Box) -> None:
                 with pytest.raises(InvalidArgument):
                     box.outbox.enqueue(topic, "p", priority=priority, headers=headers)
     assert {message.priority for message in box.outbox.claim(OWNER)} == {-3, 0, 3}
+
+
+@pytest.mark.parametrize("delay", [600, 600.0, Decimal(600), timedelta(minutes=10)])
+def test_a_delay_is_seconds_or_a_timedelta(outbox: Outbox, delay: float | timedelta) -> None:
+    made = outbox.enqueue("t", "p", delay=delay)
+    listed = outbox.enqueue_many(
+        [
+            {"topic": "t", "payload": "p", "delay": delay},
+            {"topic": "t", "payload": "p", "delay_seconds": delay},
+            {"topic": "t", "payload": "p", "delay": None},
+        ]
+    )
+    waits = [outbox.get(each.id).due_at for each in (made, *listed)]
+    first = waits[0]
+    assert first is not None
+    assert waits[3] is None
+    for due_at in waits[1:3]:
+        assert due_at is not None
+        assert timedelta(0) <= due_at - first < timedelta(minutes=5)
+    assert [message.id for message in outbox.claim(OWNER)] == [listed[2].id]
+
+
+@pytest.mark.parametrize("delay", [float("nan"), float("inf"), True, "5", [5]])
+def test_a_delay_that_is_no_length_of_time_is_refused(outbox: Outbox, delay: Any) -> None:
+    with pytest.raises(InvalidArgument, match="delay"):
+        outbox.enqueue("t", "p", delay=delay)
+    with pytest.raises(InvalidArgument, match="delay"):
+        outbox.enqueue_many([{"topic": "t", "payload": "p", "delay": delay}])
+    assert outbox.stats()[-1].scheduled == 0
+
+
+def test_a_delay_and_a_due_time_do_not_go_together(outbox: Outbox) -> None:
+    with pytest.raises(InvalidArgument, match="delay"):
+        outbox.enqueue("t", "p", due_at=LATER, delay=5)
+    with pytest.raises(InvalidArgument, match="delay"):
+        outbox.enqueue_many([{"topic": "t", "payload": "p", "delay": 5, "delay_seconds": 5}])
+    with pytest.raises(InvalidArgument, match="delay_seconds"):
+        outbox.enqueue("t", "p", delay=-1)
+    assert outbox.stats()[-1].scheduled == 0
+
+
+def test_retry_and_a_release_with_a_delay(outbox: Outbox) -> None:
+    made = [outbox.enqueue("t", str(number)).id for number in range(6)]
+    assert len(outbox.claim(OWNER)) == 6
+    assert outbox.retry(OWNER, made[:2], last_error="why", delay_seconds=timedelta(hours=1)) == Retried(2, 0)
+    assert outbox.retry(OWNER, made[1:3], last_error="enough", max_attempts=1) == Retried(1, 1)
+    assert outbox.release(OWNER, made[3:4], delay_seconds=timedelta(hours=1)) == 1
+    outbox.settle(
+        OWNER,
+        [
+            {"id": made[4], "result": "retry", "max_attempts": 1, "error": "over"},
+            {"ids": made[5:], "result": "release", "delay_seconds": timedelta(hours=1)},
+        ],
+    )
+    stored = [outbox.get(each) for each in made]
+    expected = ["Ready", "Ready", "Failed", "Ready", "Failed", "Ready"]
+    assert [each.status for each in stored] == expected
+    assert [each.attempt for each in stored] == [1, 1, 1, 0, 1, 0]
+    assert [each.last_error for each in stored] == ["why", "why", "enough", None, "over", None]
+    assert outbox.claim(OWNER) == []
+    for wrong in (True, 1.5, "2"):
+        with pytest.raises(InvalidArgument, match="max_attempts"):
+            outbox.retry(OWNER, made, max_attempts=wrong)  # type: ignore[arg-type]  # that is the test

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID
@@ -11,9 +12,10 @@ import psycopg
 import pytest
 
 import pysqlbox
-from pysqlbox import AccessDenied, Box, NotFound
+from pysqlbox import AccessDenied, Box, NotFound, OutboxMessage, Retried
 from pysqlbox.deploy.migrate import migrate
 from pysqlbox.drivers import Target, parse_url
+from pysqlbox.worker import fixed
 from tests.support.boxes import BOXES
 from tests.support.engines import Engine
 
@@ -50,6 +52,37 @@ def roles(engine: Engine, empty_url: str) -> Iterator[dict[str, Box]]:
                 connection.execute(f"DROP OWNED BY {schema}_{name}".encode())
                 connection.execute(f"DROP ROLE {schema}_{name}_login".encode())
                 connection.execute(f"DROP ROLE {schema}_{name}".encode())
+
+
+def test_a_workers_role_suffices_to_give_up(roles: dict[str, Box]) -> None:
+    """It may not read the settings, and need not: by the box's own limit, or one that its worker has."""
+    producer, operator = roles["producer"], roles["operator"]
+    operator.outbox.configure("max_attempts", "2")
+    made = producer.outbox.enqueue("t", "p")
+    with pytest.raises(AccessDenied):
+        producer.outbox.retry(OWNER, [made.id])
+    worker = roles["worker"].worker(
+        boxes=("outbox",),
+        threads=1,
+        poll_seconds=0.05,
+        backoff=fixed(0.001),
+        reap_seconds=None,
+        cleanup_seconds=None,
+    )
+
+    @worker.handler("t")
+    def fail(message: OutboxMessage) -> None:
+        raise ValueError(f"attempt {message.attempt}")
+
+    until = time.monotonic() + 60
+    while operator.outbox.get(made.id).status != "Failed":
+        assert time.monotonic() < until, "it never gives up"
+        worker.drain()
+    found = operator.outbox.get(made.id)
+    assert (found.attempt, found.last_error) == (2, "ValueError: attempt 1")
+    claimed = producer.outbox.enqueue("other", "p")
+    assert [each.id for each in roles["worker"].outbox.claim(OWNER)] == [claimed.id]
+    assert roles["worker"].outbox.retry(OWNER, [claimed.id], max_attempts=1) == Retried(1, 1)
 
 
 def test_each_role_can_do_its_part_and_no_more(roles: dict[str, Box]) -> None:

@@ -6,16 +6,18 @@ import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from uuid import UUID, uuid4
 
 import pytest
 
 import pysqlbox.box
+from pysqlbox.errors import InvalidArgument
 from pysqlbox.typed import message
 from tests.support.database import Database
 
+OWNER = UUID("11111111-1111-4111-8111-111111111111")
 SECRET = "s3cr3t-pa55word"
 
 
@@ -96,6 +98,28 @@ def test_publishing_joins_the_callers_transaction(box: pysqlbox.box.Box) -> None
     with pytest.raises(ValueError, match="failed"):
         publish_and_fail()
     assert box.outbox.stats()[-1].ready == box.inbox.stats()[-1].ready == 0
+
+
+@message("due", source="s", message_id="name", due_at="at")
+@dataclass(frozen=True)
+class Due:
+    name: str
+    at: datetime
+
+
+def test_a_calls_delay_goes_before_the_classs_due_time(box: pysqlbox.box.Box) -> None:
+    past = Due("d", datetime(2020, 1, 1, tzinfo=UTC))
+    ours = [
+        box.outbox.publish(past, message_id=None),
+        box.outbox.publish(past, message_id=None, delay=3600),
+        asyncio.run(box.outbox.publish_async(past, message_id=None, delay=timedelta(hours=1))),
+    ]
+    assert [row.id for row in box.outbox.claim(OWNER)] == [ours[0].id]
+    assert box.inbox.receive(past, delay=3600).outcome == "created"
+    assert asyncio.run(box.inbox.receive_async(past, delay=timedelta(hours=1))).outcome == "updated"
+    assert box.inbox.claim(OWNER) == []
+    with pytest.raises(InvalidArgument, match="delay_seconds"):
+        box.outbox.publish(past, message_id=None, delay=1, due_at=past.at)
 
 
 def test_publishing_for_asyncio(box: pysqlbox.box.Box) -> None:

@@ -233,6 +233,26 @@ def test_contract_max_attempts_is_the_boxes_setting_unless_the_worker_has_its_ow
     assert status(queue, message) == "Failed"
 
 
+@pytest.mark.every_engine
+def test_a_setting_lowered_while_the_worker_runs_counts_at_once(
+    queue: Queue, make: MakeWorker, calls: Calls
+) -> None:
+    """The database decides, by the setting as it is then."""
+    worker = make(threads=1)
+
+    @worker.handler("t")
+    def handle(message: Any) -> None:
+        calls.all.append(message)
+        queue.configure("max_attempts", "1")
+        raise ValueError("once is enough")
+
+    message = put(queue)
+    assert worker.drain() == 1
+    assert status(queue, message) == "Failed"
+    assert (queue.get(message).attempt, queue.get(message).last_error) == (1, "ValueError: once is enough")
+    assert len(calls.all) == 1
+
+
 @pytest.mark.parametrize("where", ["worker", "box"])
 def test_max_attempts_of_zero_never_gives_up(
     box: pysqlbox.Box, make: MakeWorker, calls: Calls, db: Database, where: str

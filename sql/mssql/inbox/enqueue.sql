@@ -2,6 +2,7 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/records.sql" as records with context %}
+{% import "macros/times.sql" as times with context %}
 
 -- Takes one message in, once per source and message_id, in the caller's transaction. A repeated one that is not
 -- done brings its new topic, payload, hash, due time, priority, headers and expiry; a done one stays untouched.
@@ -17,6 +18,7 @@
 -- expires_at: not handed out from then on
 -- headers: a JSON object
 -- received_at: a migrated message's own time, kept as first_seen_at; null is now
+-- delay_seconds: in place of due_at, seconds from now by the server's clock; from 0, which is now, to 1000000000
 -- returns: id, outcome, hash_mismatch; outcome is created, collapsed, updated or done
 -- errors: PB001
 -- locks: group, message
@@ -33,7 +35,8 @@ CREATE OR ALTER PROCEDURE {{ box.enqueue }}
     @collapse_key nvarchar(max) = NULL,
     @expires_at datetimeoffset(6) = NULL,
     @headers nvarchar(max) = NULL,
-    @received_at datetimeoffset(6) = NULL
+    @received_at datetimeoffset(6) = NULL,
+    @delay_seconds decimal(19, 3) = NULL
 AS
 BEGIN
     {{ arguments.begin() }}
@@ -53,18 +56,20 @@ BEGIN
         SELECT 1
         FROM {{ box._valid }} (
             @topic, @payload, @source, @message_id, @due_at, @group_id, @priority, @collapse_key, @expires_at,
-            @headers, @received_at
+            @headers, @received_at, @delay_seconds
         ) AS v
         WHERE v.broken IS NOT NULL
     )
     {{ arguments.check_by(box._explain ~ """
             @topic, @payload, @source, @message_id, @due_at, @group_id, @priority, @collapse_key, @expires_at,
-            @headers, @received_at""") }}
+            @headers, @received_at, @delay_seconds""") }}
     SET @source_key = @source + N'.';
     SET @message_id_key = @message_id + N'.';
 
     BEGIN TRANSACTION;
     SET @now_at = {{ clock.now() }};
+    IF @delay_seconds > 0
+        SET @due = {{ times.after("@now_at", "@delay_seconds") | indent(8) }};
     SET @received = ISNULL(@received, @now_at);
     SET @id = NEXT VALUE FOR {{ box._ids }};
     EXEC {{ box._enqueue }}

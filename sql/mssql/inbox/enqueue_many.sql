@@ -55,7 +55,8 @@ BEGIN
         collapse_key nvarchar(max) COLLATE Latin1_General_100_BIN2,
         expires_at nvarchar(max) COLLATE Latin1_General_100_BIN2,
         headers nvarchar(max) COLLATE Latin1_General_100_BIN2,
-        received_at nvarchar(max) COLLATE Latin1_General_100_BIN2
+        received_at nvarchar(max) COLLATE Latin1_General_100_BIN2,
+        delay_seconds nvarchar(max) COLLATE Latin1_General_100_BIN2
     );
     {{ records.number_tables() }}
     {{ records.key_tables() }}
@@ -92,12 +93,12 @@ BEGIN
     IF SERVERPROPERTY('Babelfish') IS NULL
         INSERT INTO @raw (
             ordinal, type, topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,
-            headers, received_at
+            headers, received_at, delay_seconds
         )
         SELECT
             CONVERT(int, j.[key]) + 1, j.type, o.topic, o.source, o.message_id, COALESCE(o.payload, o.payload_json),
             o.hash, o.due_at, o.group_id, o.priority, o.collapse_key, o.expires_at, COALESCE(o.headers_json, o.headers),
-            o.received_at
+            o.received_at, o.delay_seconds
         FROM OPENJSON(@messages) AS j
         CROSS APPLY OPENJSON({{ records.record() }}) WITH (
             topic nvarchar(max) '$.topic',
@@ -113,12 +114,13 @@ BEGIN
             expires_at nvarchar(max) '$.expires_at',
             headers nvarchar(max) '$.headers',
             headers_json nvarchar(max) '$.headers' AS JSON,
-            received_at nvarchar(max) '$.received_at'
+            received_at nvarchar(max) '$.received_at',
+            delay_seconds nvarchar(max) '$.delay_seconds'
         ) AS o;
     ELSE
         INSERT INTO @raw (
             ordinal, type, topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,
-            headers, received_at
+            headers, received_at, delay_seconds
         )
         SELECT
             CONVERT(int, j.[key]) + 1, j.type,
@@ -132,7 +134,7 @@ BEGIN
             {{ 'o.collapse_key' | json_text }},
             o.expires_at,
             COALESCE(CASE WHEN j.type = 5 THEN JSON_QUERY(j.value, N'$.headers') END, {{ 'o.headers' | json_text }}),
-            o.received_at
+            o.received_at, o.delay_seconds
         FROM OPENJSON(@messages) AS j
         CROSS APPLY OPENJSON({{ records.record() }}) WITH (
             topic nvarchar(max) '$.topic',
@@ -145,7 +147,8 @@ BEGIN
             collapse_key nvarchar(max) '$.collapse_key',
             expires_at nvarchar(max) '$.expires_at',
             headers nvarchar(max) '$.headers',
-            received_at nvarchar(max) '$.received_at'
+            received_at nvarchar(max) '$.received_at',
+            delay_seconds nvarchar(max) '$.delay_seconds'
         ) AS o;
 
     IF EXISTS (
@@ -156,6 +159,7 @@ BEGIN
             OR {{ records.is_no("datetimeoffset", "r.expires_at") }}
             OR {{ records.is_no("datetimeoffset", "r.received_at") }}
             OR {{ records.is_no("int", "r.priority") }}
+            OR {{ records.is_no("float", "r.delay_seconds") }}
             OR r.hash LIKE N'%[^0-9A-Fa-f]%'
             OR LEN(r.hash) % 2 = 1
     )
@@ -164,8 +168,9 @@ BEGIN
     SELECT TOP (1) @broken = v.broken
     FROM @raw AS r
     CROSS APPLY {{ box._valid }} (
-        r.topic, r.payload, r.source, r.message_id, NULL, r.group_id,
-        CASE WHEN r.priority IS NULL THEN 0 ELSE TRY_CONVERT(int, r.priority) END, r.collapse_key, NULL, r.headers, NULL
+        r.topic, r.payload, r.source, r.message_id, TRY_CONVERT(datetimeoffset, r.due_at), r.group_id,
+        CASE WHEN r.priority IS NULL THEN 0 ELSE TRY_CONVERT(int, r.priority) END, r.collapse_key, NULL, r.headers, NULL,
+        TRY_CONVERT(float, r.delay_seconds)
     ) AS v
     WHERE v.broken IS NOT NULL
     ORDER BY r.ordinal;
@@ -181,7 +186,7 @@ BEGIN
     )
     SELECT
         r.ordinal, n.id, r.source + N'.', r.message_id + N'.', r.collapse_key + N'.',
-        {{ records.time("r.due_at") }},
+        {{ records.due() | indent(4) }},
         {{ records.time("r.expires_at") }},
         ISNULL({{ records.time("r.received_at") }}, @now_at),
         ISNULL(TRY_CONVERT(smallint, r.priority), 0),

@@ -6,7 +6,7 @@
 -- locks: none
 -- role: internal
 CREATE OR ALTER PROCEDURE {{ db._check_cleanup }}
-    @retention_seconds decimal(12, 3),
+    @retention_seconds decimal(19, 3),
     @batch_size int
 AS
 BEGIN

@@ -16,7 +16,7 @@ CREATE OR ALTER PROCEDURE {{ db.join_list }}
     @status nvarchar(max) = NULL,
     @limit int = 100,
     @after uniqueidentifier = NULL,
-    @older_than_seconds decimal(12, 3) = NULL
+    @older_than_seconds decimal(19, 3) = NULL
 AS
 BEGIN
     {{ arguments.begin() }}

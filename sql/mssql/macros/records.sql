@@ -1,4 +1,5 @@
 {% import "macros/locks.sql" as locks with context %}
+{% import "macros/times.sql" as times with context %}
 {#- What the producers' batches and single calls have in common. -#}
 
 {#-
@@ -27,6 +28,15 @@ order in both engines: so they are drawn first and then ranked, into a table wit
 {#- A time of a record, which was checked, as an expression in UTC. -#}
 {% macro time(text) -%}
     CONVERT(datetime2(6), SWITCHOFFSET(TRY_CONVERT(datetimeoffset, {{ text }}), '+00:00'))
+{%- endmacro %}
+
+{#- When record r, which was checked, is due. Its seconds may be written with an exponent, which only float reads. -#}
+{% macro due() -%}
+    CASE
+        WHEN r.delay_seconds IS NULL THEN {{ time("r.due_at") }}
+        WHEN TRY_CONVERT(float, r.delay_seconds) > 0
+            THEN {{ times.after("@now_at", "CONVERT(decimal(19, 3), TRY_CONVERT(float, r.delay_seconds))") | indent(12) }}
+    END
 {%- endmacro %}
 
 {#- True if a text of a record cannot be read as that type. An empty one converts to 1900 and to 0. -#}

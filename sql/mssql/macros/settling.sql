@@ -9,6 +9,9 @@ What routines that end or move an owner's leases have in common.
     {{ settling.take("deleted.id", "id") }}       -- into @gone; what it answers is what the caller has
 -#}
 {% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/texts.sql" as texts with context %}
+{% import "macros/times.sql" as times with context %}
 
 {% macro check() -%}
     IF @owner_token IS NULL
@@ -57,4 +60,84 @@ What routines that end or move an owner's leases have in common.
         FROM {{ box.lease }} AS l WITH (READUNCOMMITTED, FORCESEEK)
         WHERE l.group_key > N'' AND l.group_key IS NOT NULL
     )
+{%- endmacro %}
+
+{#-
+Abandon and retry. `tries` is what they declare; `try_again` counts an attempt of each message that the caller has just
+taken into @gone (id, group_key), records @last_error, and puts it back under @delay_seconds or the backoff; those whose
+attempts reach @limit_attempts, unless it is 0, are dead, and @dead says how many. A null limit is the box's setting.
+-#}
+{% macro tries() -%}
+    DECLARE @now_at datetime2(6);
+    DECLARE @base float;
+    DECLARE @cap float;
+    DECLARE @affected int;
+    DECLARE @dead int = 0;
+    DECLARE @kept_error nvarchar(max) = {{ texts.cut("@last_error") | indent(4) }};
+    DECLARE @moved nvarchar(max);
+    DECLARE @groups nvarchar(max);
+    DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
+    DECLARE @gone TABLE (
+        id bigint NOT NULL PRIMARY KEY,
+        group_key nvarchar(256) COLLATE Latin1_General_100_BIN2
+    );
+    DECLARE @tried TABLE (
+        id bigint NOT NULL PRIMARY KEY,
+        attempt int NOT NULL,
+        wait_seconds float NOT NULL,
+        is_dying bit NOT NULL
+    );
+{%- endmacro %}
+
+{#- Whether message m has been tried often enough by the next attempt. -#}
+{% macro is_dying(limit="@limit_attempts") -%}
+    CASE WHEN {{ limit }} > 0 AND m.attempt + 1 >= {{ limit }} THEN 1 ELSE 0 END
+{%- endmacro %}
+
+{% macro try_again() -%}
+    {{ times.read_backoff() }}
+
+    INSERT INTO @tried (id, attempt, wait_seconds, is_dying)
+    SELECT
+        m.id,
+        m.attempt + 1,
+        {{ times.backoff("@delay_seconds") | indent(8) }},
+        {{ is_dying() }}
+    FROM @gone AS g
+    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = g.id
+    OPTION (KEEPFIXED PLAN);
+
+    SET @now_at = {{ clock.now() }};
+    UPDATE m
+    SET
+        attempt = t.attempt,
+        due_at = CASE WHEN t.is_dying = 1 THEN m.due_at ELSE {{ times.after("@now_at", "t.wait_seconds") | indent(8) }} END,
+        last_error = CASE WHEN LEN(@last_error + N'.') > 1 THEN @kept_error ELSE m.last_error END
+    FROM @tried AS t
+    INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = t.id
+    OPTION (KEEPFIXED PLAN);
+
+    SET @moved = {{ array("@tried", "g.is_dying = 1") }};
+    IF @moved IS NOT NULL
+    BEGIN
+        SET @dead = (SELECT COUNT(*) FROM @tried AS t WHERE t.is_dying = 1);
+        EXEC {{ box._bury }} @ids = @moved, @error = NULL, @expired = 0;
+    END;
+
+    SET @moved = {{ array("@tried", "g.is_dying = 0") }};
+    IF @moved IS NOT NULL
+        EXEC {{ box._put_back }} @ids = @moved;
+
+    -- Putting members back gave their groups a ticket already.
+    SET @groups = (
+        SELECT g.group_key
+        FROM @gone AS g
+        INNER JOIN @tried AS t ON t.id = g.id
+        WHERE g.group_key IS NOT NULL
+        GROUP BY g.group_key
+        HAVING MIN(CONVERT(int, t.is_dying)) = 1
+        FOR JSON PATH
+    );
+    IF @groups IS NOT NULL
+        EXEC {{ box._regroup }} @groups = @groups;
 {%- endmacro %}

@@ -14,13 +14,16 @@ DATEADD(
 )
 {%- endmacro %}
 
-{#- The box's backoff, into @base and @cap. -#}
+{#- The box's backoff, into @base and @cap, and how often it tries, into @limit_attempts unless the caller says. -#}
 {% macro read_backoff() -%}
     SELECT
         @base = MAX(CASE WHEN s.name = N'backoff_base_seconds' THEN CONVERT(float, s.value) END),
-        @cap = MAX(CASE WHEN s.name = N'backoff_cap_seconds' THEN CONVERT(float, s.value) END)
+        @cap = MAX(CASE WHEN s.name = N'backoff_cap_seconds' THEN CONVERT(float, s.value) END),
+        @limit_attempts = ISNULL(
+            @limit_attempts, MAX(CASE WHEN s.name = N'max_attempts' THEN CONVERT(int, s.value) END)
+        )
     FROM {{ box.settings }} AS s
-    WHERE s.name IN (N'backoff_base_seconds', N'backoff_cap_seconds');
+    WHERE s.name IN (N'backoff_base_seconds', N'backoff_cap_seconds', N'max_attempts');
 {%- endmacro %}
 
 {#- How long the next try of message m waits, unless the caller says. -#}

@@ -2,6 +2,7 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/records.sql" as records with context %}
+{% import "macros/times.sql" as times with context %}
 
 -- Writes one message, in the caller's transaction: it is there exactly if that commits.
 -- A plain insert for its neighbours: only enqueues of the same key ever wait for each other.
@@ -17,6 +18,7 @@
 -- expires_at: not handed out from then on
 -- headers: a JSON object
 -- created_at: a migrated message's own time; null is now
+-- delay_seconds: in place of due_at, seconds from now by the server's clock; from 0, which is now, to 1000000000
 -- returns: id, message_id, outcome; outcome is created, collapsed or duplicate
 -- errors: PB001
 -- locks: group, message
@@ -33,7 +35,8 @@ CREATE OR ALTER PROCEDURE {{ box.enqueue }}
     @collapse_key nvarchar(max) = NULL,
     @expires_at datetimeoffset(6) = NULL,
     @headers nvarchar(max) = NULL,
-    @created_at datetimeoffset(6) = NULL
+    @created_at datetimeoffset(6) = NULL,
+    @delay_seconds decimal(19, 3) = NULL
 AS
 BEGIN
     {{ arguments.begin() }}
@@ -50,16 +53,18 @@ BEGIN
         SELECT 1
         FROM {{ box._valid }} (
             @topic, @payload, @correlation_id, @dedup_key, @due_at, @group_id, @priority, @collapse_key, @expires_at,
-            @headers, @created_at
+            @headers, @created_at, @delay_seconds
         ) AS v
         WHERE v.broken IS NOT NULL
     )
     {{ arguments.check_by(box._explain ~ """
             @topic, @payload, @correlation_id, @dedup_key, @due_at, @group_id, @priority, @collapse_key, @expires_at,
-            @headers, @created_at""") }}
+            @headers, @created_at, @delay_seconds""") }}
 
     BEGIN TRANSACTION;
     SET @now_at = {{ clock.now() }};
+    IF @delay_seconds > 0
+        SET @due = {{ times.after("@now_at", "@delay_seconds") | indent(8) }};
     SET @created = ISNULL(@created, @now_at);
     SET @id = NEXT VALUE FOR {{ box._ids }};
     IF @message_id IS NULL AND @group_id IS NULL AND @dedup_key IS NULL AND @collapse_key IS NULL

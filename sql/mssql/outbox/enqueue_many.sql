@@ -52,7 +52,8 @@ BEGIN
         collapse_key nvarchar(max) COLLATE Latin1_General_100_BIN2,
         expires_at nvarchar(max) COLLATE Latin1_General_100_BIN2,
         headers nvarchar(max) COLLATE Latin1_General_100_BIN2,
-        created_at nvarchar(max) COLLATE Latin1_General_100_BIN2
+        created_at nvarchar(max) COLLATE Latin1_General_100_BIN2,
+        delay_seconds nvarchar(max) COLLATE Latin1_General_100_BIN2
     );
     {{ records.number_tables() }}
     {{ records.key_tables() }}
@@ -90,12 +91,12 @@ BEGIN
     IF SERVERPROPERTY('Babelfish') IS NULL
         INSERT INTO @raw (
             ordinal, type, topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key,
-            collapse_key, expires_at, headers, created_at
+            collapse_key, expires_at, headers, created_at, delay_seconds
         )
         SELECT
             CONVERT(int, j.[key]) + 1, j.type, o.topic, COALESCE(o.payload, o.payload_json), o.correlation_id, o.due_at,
             o.message_id, o.group_id, o.priority, o.dedup_key, o.collapse_key, o.expires_at,
-            COALESCE(o.headers_json, o.headers), o.created_at
+            COALESCE(o.headers_json, o.headers), o.created_at, o.delay_seconds
         FROM OPENJSON(@messages) AS j
         CROSS APPLY OPENJSON({{ records.record() }}) WITH (
             topic nvarchar(max) '$.topic',
@@ -111,12 +112,13 @@ BEGIN
             expires_at nvarchar(max) '$.expires_at',
             headers nvarchar(max) '$.headers',
             headers_json nvarchar(max) '$.headers' AS JSON,
-            created_at nvarchar(max) '$.created_at'
+            created_at nvarchar(max) '$.created_at',
+            delay_seconds nvarchar(max) '$.delay_seconds'
         ) AS o;
     ELSE
         INSERT INTO @raw (
             ordinal, type, topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key,
-            collapse_key, expires_at, headers, created_at
+            collapse_key, expires_at, headers, created_at, delay_seconds
         )
         SELECT
             CONVERT(int, j.[key]) + 1, j.type,
@@ -130,7 +132,7 @@ BEGIN
             {{ 'o.collapse_key' | json_text }},
             o.expires_at,
             COALESCE(CASE WHEN j.type = 5 THEN JSON_QUERY(j.value, N'$.headers') END, {{ 'o.headers' | json_text }}),
-            o.created_at
+            o.created_at, o.delay_seconds
         FROM OPENJSON(@messages) AS j
         CROSS APPLY OPENJSON({{ records.record() }}) WITH (
             topic nvarchar(max) '$.topic',
@@ -143,7 +145,8 @@ BEGIN
             collapse_key nvarchar(max) '$.collapse_key',
             expires_at nvarchar(max) '$.expires_at',
             headers nvarchar(max) '$.headers',
-            created_at nvarchar(max) '$.created_at'
+            created_at nvarchar(max) '$.created_at',
+            delay_seconds nvarchar(max) '$.delay_seconds'
         ) AS o;
 
     IF EXISTS (
@@ -156,14 +159,16 @@ BEGIN
             OR {{ records.is_no("uniqueidentifier", "r.message_id") }}
             OR LEN(r.message_id) > 38
             OR {{ records.is_no("int", "r.priority") }}
+            OR {{ records.is_no("float", "r.delay_seconds") }}
     )
     {{ arguments.reject("messages", "every record must be an object, with values of the right types") }}
 
     SELECT TOP (1) @broken = v.broken
     FROM @raw AS r
     CROSS APPLY {{ box._valid }} (
-        r.topic, r.payload, r.correlation_id, r.dedup_key, NULL, r.group_id,
-        CASE WHEN r.priority IS NULL THEN 0 ELSE TRY_CONVERT(int, r.priority) END, r.collapse_key, NULL, r.headers, NULL
+        r.topic, r.payload, r.correlation_id, r.dedup_key, TRY_CONVERT(datetimeoffset, r.due_at), r.group_id,
+        CASE WHEN r.priority IS NULL THEN 0 ELSE TRY_CONVERT(int, r.priority) END, r.collapse_key, NULL, r.headers, NULL,
+        TRY_CONVERT(float, r.delay_seconds)
     ) AS v
     WHERE v.broken IS NOT NULL
     ORDER BY r.ordinal;
@@ -192,7 +197,7 @@ BEGIN
             WHEN COALESCE(r.message_id, r.group_id, r.dedup_key, r.collapse_key) IS NULL THEN 0
             ELSE 1
         END,
-        {{ records.time("r.due_at") }},
+        {{ records.due() | indent(4) }},
         {{ records.time("r.expires_at") }},
         ISNULL({{ records.time("r.created_at") }}, @now_at),
         ISNULL(TRY_CONVERT(smallint, r.priority), 0),

@@ -45,12 +45,12 @@ BEGIN
     IF EXISTS (
         SELECT 1
         FROM {{ box._valid }} (
-            @topic, N'', @correlation_id, NULL, @due_at, NULL, @priority, NULL, @expires_at, @headers, NULL
+            @topic, N'', @correlation_id, NULL, @due_at, NULL, @priority, NULL, @expires_at, @headers, NULL, NULL
         ) AS v
         WHERE v.broken IS NOT NULL
     )
     {{ arguments.check_by(box._explain ~ """
-            @topic, N'', @correlation_id, NULL, @due_at, NULL, @priority, NULL, @expires_at, @headers, NULL""") }}
+            @topic, N'', @correlation_id, NULL, @due_at, NULL, @priority, NULL, @expires_at, @headers, NULL, NULL""") }}
     IF @payloads IS NULL
         OR {{ arguments.not_array("@payloads") }}
         OR CHARINDEX(N'[', @payloads + N'[') > CHARINDEX(N'"', @payloads + N'"')

@@ -1,9 +1,10 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
+{% import "macros/texts.sql" as texts with context %}
 
 -- Makes messages dead that the caller has just taken out of where they were. Their groups are the caller's to
 -- give a new ticket.
--- error: kept as last_error; null leaves what is there
+-- error: kept as last_error, up to 16384 characters; null leaves what is there
 -- returns: none
 -- errors: none
 -- locks: message
@@ -17,6 +18,7 @@ BEGIN
     {{ arguments.begin() }}
 
     DECLARE @now_at datetime2(6) = {{ clock.now() }};
+    DECLARE @kept_error nvarchar(max) = {{ texts.cut("@error") | indent(4) }};
     DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
 
     INSERT INTO @wanted (id)
@@ -24,7 +26,7 @@ BEGIN
 
     IF @error IS NOT NULL
         UPDATE m
-        SET last_error = @error
+        SET last_error = @kept_error
         FROM @wanted AS w
         INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = w.id
         OPTION (KEEPFIXED PLAN);

@@ -19,7 +19,8 @@ CREATE OR ALTER PROCEDURE {{ box._explain }}
     @collapse_key nvarchar(max),
     @expires_at datetimeoffset(6),
     @headers nvarchar(max),
-    @created_at datetimeoffset(6)
+    @created_at datetimeoffset(6),
+    @delay_seconds float
 AS
 BEGIN
     SET NOCOUNT ON;
@@ -29,12 +30,12 @@ BEGIN
 {% if kind == "inbox" %}
         FROM {{ box._valid }} (
             @topic, @payload, @source, @message_id, @due_at, @group_id, @priority, @collapse_key, @expires_at,
-            @headers, @created_at
+            @headers, @created_at, @delay_seconds
         ) AS v
 {% else %}
         FROM {{ box._valid }} (
             @topic, @payload, @correlation_id, @dedup_key, @due_at, @group_id, @priority, @collapse_key, @expires_at,
-            @headers, @created_at
+            @headers, @created_at, @delay_seconds
         ) AS v
 {% endif %}
     );

@@ -20,7 +20,8 @@ CREATE OR ALTER FUNCTION {{ box._valid }}(
     @collapse_key nvarchar(max),
     @expires_at datetimeoffset(6),
     @headers nvarchar(max),
-    @created_at datetimeoffset(6)
+    @created_at datetimeoffset(6),
+    @delay_seconds float
 )
 RETURNS TABLE
 AS
@@ -62,4 +63,8 @@ RETURN SELECT CASE
         THEN N'priority: must be from -32768 to 32767'
     WHEN ISJSON(@headers) = 0 OR CHARINDEX(N'{', @headers + N'{') > CHARINDEX(N'[', @headers + N'[')
         THEN N'headers: must be a JSON object'
+    WHEN @delay_seconds NOT BETWEEN 0 AND 1000000000
+        THEN N'delay_seconds: must be from 0 to 1000000000'
+    WHEN @delay_seconds IS NOT NULL AND @due_at IS NOT NULL
+        THEN N'delay_seconds: must not be given together with due_at'
 END AS broken;

@@ -1,15 +1,13 @@
--- after: _lock_groups, _put_back
+-- after: _bury, _lock_groups, _put_back, _regroup
 
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/settling.sql" as settling with context %}
-{% import "macros/clock.sql" as clock with context %}
-{% import "macros/times.sql" as times with context %}
 
 -- Gives messages back for another try: one attempt counted, claimable again after the delay or the backoff,
 -- behind what was claimable before. Touches only what this owner holds. Does not look at max_attempts.
 -- owner_token: not the nil uuid
 -- ids: not null
--- last_error: recorded unless null or empty
+-- last_error: recorded unless null or empty, up to 16384 characters
 -- delay_seconds: above 0, at most 1000000000; null for the backoff, min(backoff_base * 2^attempt, backoff_cap)
 -- returns: affected
 -- errors: PB001
@@ -19,20 +17,13 @@ CREATE OR ALTER PROCEDURE {{ box.abandon }}
     @owner_token uniqueidentifier,
     @ids nvarchar(max),
     @last_error nvarchar(max) = NULL,
-    @delay_seconds decimal(12, 3) = NULL
+    @delay_seconds decimal(19, 3) = NULL
 AS
 BEGIN
     {{ arguments.begin() }}
 
-    DECLARE @now_at datetime2(6);
-    DECLARE @base float;
-    DECLARE @cap float;
-    DECLARE @delay float = @delay_seconds;
-    DECLARE @affected int;
-    DECLARE @gone_ids nvarchar(max);
-    DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
-    DECLARE @gone TABLE (id bigint NOT NULL PRIMARY KEY);
-    DECLARE @tried TABLE (id bigint NOT NULL PRIMARY KEY, attempt int NOT NULL, wait_seconds float NOT NULL);
+    DECLARE @limit_attempts int = 0;
+    {{ settling.tries() }}
 
     {{ settling.check() }}
     IF @delay_seconds <= 0 OR @delay_seconds > 1000000000
@@ -42,34 +33,12 @@ BEGIN
     BEGIN TRANSACTION;
     EXEC {{ box._lock_groups }} @owner_token = @owner_token, @ids = @ids;
 
-    {{ settling.take("deleted.id", "id") }}
+    {{ settling.take("deleted.id, deleted.group_key", "id, group_key") }}
     SET @affected = @@ROWCOUNT;
 
     IF @affected > 0
     BEGIN
-        {{ times.read_backoff() | indent(4) }}
-
-        INSERT INTO @tried (id, attempt, wait_seconds)
-        SELECT
-            m.id,
-            m.attempt + 1,
-            {{ times.backoff("@delay") | indent(12) }}
-        FROM @gone AS g
-        INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = g.id
-        OPTION (KEEPFIXED PLAN);
-
-        SET @now_at = {{ clock.now() }};
-        UPDATE m
-        SET
-            attempt = t.attempt,
-            due_at = {{ times.after("@now_at", "t.wait_seconds") | indent(12) }},
-            last_error = CASE WHEN LEN(@last_error + N'.') > 1 THEN @last_error ELSE m.last_error END
-        FROM @tried AS t
-        INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = t.id
-        OPTION (KEEPFIXED PLAN);
-
-        SET @gone_ids = {{ settling.array() }};
-        EXEC {{ box._put_back }} @ids = @gone_ids;
+        {{ settling.try_again() | indent(4) }}
     END;
     COMMIT TRANSACTION;
 

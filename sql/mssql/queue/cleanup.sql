@@ -22,7 +22,7 @@
 {% endif %}
 -- role: operator
 CREATE OR ALTER PROCEDURE {{ box.cleanup }}
-    @retention_seconds decimal(12, 3),
+    @retention_seconds decimal(19, 3),
     @batch_size int = 1000
 AS
 BEGIN

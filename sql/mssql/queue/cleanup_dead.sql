@@ -11,7 +11,7 @@
 -- locks: message
 -- role: operator
 CREATE OR ALTER PROCEDURE {{ box.cleanup_dead }}
-    @retention_seconds decimal(12, 3),
+    @retention_seconds decimal(19, 3),
     @batch_size int = 1000
 AS
 BEGIN

@@ -6,7 +6,7 @@
 -- Gives messages up for good: they are dead, with the error, until a replay or a discard.
 -- owner_token: not the nil uuid
 -- ids: not null
--- error: not null
+-- error: not null; recorded up to 16384 characters
 -- returns: affected
 -- errors: PB001
 -- locks: group, lease, message

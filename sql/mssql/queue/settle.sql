@@ -5,12 +5,14 @@
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/groups.sql" as groups with context %}
 {% import "macros/times.sql" as times with context %}
+{% import "macros/texts.sql" as texts with context %}
 {% import "macros/messages.sql" as messages with context %}
+{% import "macros/records.sql" as records with context %}
 
 -- Settles a batch, each message its own way, and claims the next: a busy worker's one round trip a batch.
 -- All or nothing. The first record of an id counts; messages that this owner does not hold are passed over.
 -- owner_token: not the nil uuid
--- outcomes: a JSON array of objects with id (or ids, an array of them), result (ack, abandon, release or fail), error (needed to fail) and delay_seconds
+-- outcomes: a JSON array of objects with id (or ids, an array of them), result (ack, abandon, retry, release or fail), error (needed to fail), delay_seconds and max_attempts, as those routines take them
 -- claim_batch: from 0 to 10000
 -- lease_seconds: from 1 to 86400
 -- topics: of the next claim; null for all
@@ -36,6 +38,7 @@ BEGIN
     DECLARE @level nvarchar(60);
     DECLARE @base float;
     DECLARE @cap float;
+    DECLARE @limit_attempts int;
     DECLARE @ids nvarchar(max);
     DECLARE @groups nvarchar(max);
     DECLARE @raw TABLE (
@@ -46,21 +49,28 @@ BEGIN
         is_bad_list bit NOT NULL,
         result nvarchar(max) COLLATE Latin1_General_100_BIN2,
         error nvarchar(max) COLLATE Latin1_General_100_BIN2,
-        delay_seconds nvarchar(max) COLLATE Latin1_General_100_BIN2
+        delay_seconds nvarchar(max) COLLATE Latin1_General_100_BIN2,
+        max_attempts nvarchar(max) COLLATE Latin1_General_100_BIN2
     );
     DECLARE @listed TABLE (ordinal int NOT NULL, id bigint);
     DECLARE @outcome TABLE (
         id bigint NOT NULL PRIMARY KEY,
         result nvarchar(10) COLLATE Latin1_General_100_BIN2 NOT NULL,
         error nvarchar(max) COLLATE Latin1_General_100_BIN2,
-        delay_seconds float
+        delay_seconds decimal(19, 3),
+        max_attempts int
     );
     DECLARE @gone TABLE (
         id bigint NOT NULL PRIMARY KEY,
         topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL,
         group_key nvarchar(256) COLLATE Latin1_General_100_BIN2
     );
-    DECLARE @tried TABLE (id bigint NOT NULL PRIMARY KEY, attempt int NOT NULL, wait_seconds float NOT NULL);
+    DECLARE @tried TABLE (
+        id bigint NOT NULL PRIMARY KEY,
+        attempt int NOT NULL,
+        wait_seconds float NOT NULL,
+        is_dying bit NOT NULL
+    );
 
     IF @claim_batch IS NULL OR @claim_batch NOT BETWEEN 0 AND 10000
     {{ arguments.reject("claim_batch", "must be from 0 to 10000") }}
@@ -82,7 +92,7 @@ BEGIN
         {{ arguments.raise(51003, "claim: needs a READ COMMITTED transaction") | indent(4) }}
     END;
 
-    INSERT INTO @raw (ordinal, type, id, is_listing, is_bad_list, result, error, delay_seconds)
+    INSERT INTO @raw (ordinal, type, id, is_listing, is_bad_list, result, error, delay_seconds, max_attempts)
     SELECT
         CONVERT(int, j.[key]), j.type, o.id,
         CASE WHEN o.ids IS NULL THEN 0 ELSE 1 END,
@@ -93,14 +103,15 @@ BEGIN
         END,
         o.result,
         {{ 'error' | json_long_text(record="CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END") }},
-        o.delay_seconds
+        o.delay_seconds, o.max_attempts
     FROM OPENJSON(@outcomes) AS j
     CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
         id nvarchar(max) '$.id',
         ids nvarchar(max) '$.ids' AS JSON,
         ids_text nvarchar(max) '$.ids',
         result nvarchar(max) '$.result',
-        delay_seconds nvarchar(max) '$.delay_seconds'
+        delay_seconds nvarchar(max) '$.delay_seconds',
+        max_attempts nvarchar(max) '$.max_attempts'
     ) AS o;
     -- Babelfish cuts the text of an array that is told a column of its own, so here it stays in its record.
     IF EXISTS (SELECT 1 FROM @raw AS r WHERE r.is_listing = 1)
@@ -118,24 +129,29 @@ BEGIN
             OR (r.id IS NULL AND r.is_listing = 0)
             OR (r.id IS NOT NULL AND (r.is_listing = 1 OR TRY_CONVERT(bigint, r.id) IS NULL))
             OR r.result IS NULL
-            OR r.result + N'.' NOT IN (N'ack.', N'abandon.', N'release.', N'fail.')
+            OR r.result + N'.' NOT IN (N'ack.', N'abandon.', N'retry.', N'release.', N'fail.')
             OR (r.result = N'fail' AND r.error IS NULL)
-            OR (r.delay_seconds IS NOT NULL AND TRY_CONVERT(float, r.delay_seconds) IS NULL)
-            OR TRY_CONVERT(float, r.delay_seconds) <= 0
-            OR TRY_CONVERT(float, r.delay_seconds) > 1000000000
+            OR {{ records.is_no("float", "r.delay_seconds") }}
+            OR TRY_CONVERT(float, r.delay_seconds) NOT BETWEEN 0 AND 1000000000
+            OR (TRY_CONVERT(float, r.delay_seconds) = 0 AND r.result <> N'release')
+            OR {{ records.is_no("int", "r.max_attempts") }}
+            OR TRY_CONVERT(int, r.max_attempts) < 0
     )
         OR EXISTS (SELECT 1 FROM @listed AS i WHERE i.id IS NULL)
     {{ arguments.reject(
         "outcomes",
-        "every record needs an id, or an array ids, and a result of ack, abandon, release or fail; "
-        ~ "a fail needs an error; delay_seconds must be above 0 and at most 1000000000"
+        "every record needs an id, or an array ids, and a result of ack, abandon, retry, release or fail; "
+        ~ "a fail needs an error; delay_seconds must be above 0, to release also 0, and at most 1000000000; "
+        ~ "max_attempts must not be negative"
     ) }}
 
-    INSERT INTO @outcome (id, result, error, delay_seconds)
-    SELECT f.id, f.result, f.error, f.delay_seconds
+    INSERT INTO @outcome (id, result, error, delay_seconds, max_attempts)
+    SELECT f.id, f.result, f.error, f.delay_seconds, f.max_attempts
     FROM (
         SELECT
-            e.id, r.result, r.error, TRY_CONVERT(float, r.delay_seconds) AS delay_seconds,
+            e.id, r.result, r.error,
+            CONVERT(decimal(19, 3), TRY_CONVERT(float, r.delay_seconds)) AS delay_seconds,
+            TRY_CONVERT(int, r.max_attempts) AS max_attempts,
             ROW_NUMBER() OVER (PARTITION BY e.id ORDER BY r.ordinal) AS no
         FROM (
             SELECT s.ordinal, CONVERT(bigint, s.id) AS id
@@ -170,31 +186,38 @@ BEGIN
         BEGIN
             {{ times.read_backoff() | indent(8) }}
 
-            INSERT INTO @tried (id, attempt, wait_seconds)
+            INSERT INTO @tried (id, attempt, wait_seconds, is_dying)
             SELECT
                 m.id,
-                m.attempt + 1,
-                {{ times.backoff("o.delay_seconds") | indent(16) }}
+                CASE WHEN o.result = N'release' THEN m.attempt ELSE m.attempt + 1 END,
+                {{ times.backoff("o.delay_seconds") | indent(16) }},
+                CASE WHEN o.result = N'retry' THEN {{ settling.is_dying("ISNULL(o.max_attempts, @limit_attempts)") }} ELSE 0 END
             FROM @gone AS g
             INNER JOIN @outcome AS o ON o.id = g.id
             INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = g.id
-            WHERE o.result = N'abandon'
+            WHERE o.result IN (N'abandon', N'retry') OR (o.result = N'release' AND o.delay_seconds > 0)
             OPTION (KEEPFIXED PLAN);
 
             UPDATE m
             SET
                 attempt = ISNULL(t.attempt, m.attempt),
-                due_at = CASE WHEN t.id IS NULL THEN m.due_at ELSE {{ times.after("@now_at", "t.wait_seconds") | indent(16) }} END,
+                due_at = CASE WHEN t.is_dying = 0 THEN {{ times.after("@now_at", "t.wait_seconds") | indent(16) }} ELSE m.due_at END,
                 last_error = CASE
-                    WHEN o.result = N'fail' OR LEN(o.error + N'.') > 1 THEN o.error
+                    WHEN o.result = N'fail' OR (o.result <> N'release' AND LEN(o.error + N'.') > 1)
+                        THEN {{ texts.cut("o.error") | indent(24) }}
                     ELSE m.last_error
                 END
             FROM @gone AS g
             INNER JOIN @outcome AS o ON o.id = g.id
             INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id
             LEFT JOIN @tried AS t ON t.id = g.id
-            WHERE o.result IN (N'abandon', N'fail')
+            WHERE o.result = N'fail' OR t.id IS NOT NULL
             OPTION (KEEPFIXED PLAN);
+
+            -- From here on they are like those that fail.
+            UPDATE @outcome
+            SET result = N'fail'
+            WHERE id IN (SELECT t.id FROM @tried AS t WHERE t.is_dying = 1);
 
             SET @ids = (
                 SELECT {{ arguments.array_of("g.id") }}
@@ -239,7 +262,7 @@ BEGIN
             SELECT {{ arguments.array_of("g.id") }}
             FROM @gone AS g
             INNER JOIN @outcome AS o ON o.id = g.id
-            WHERE o.result IN (N'abandon', N'release')
+            WHERE o.result IN (N'abandon', N'retry', N'release')
         );
         IF @ids IS NOT NULL
             EXEC {{ box._put_back }} @ids = @ids;
@@ -251,7 +274,7 @@ BEGIN
             INNER JOIN @outcome AS o ON o.id = g.id
             WHERE g.group_key IS NOT NULL
             GROUP BY g.group_key
-            HAVING MAX(CASE WHEN o.result IN (N'abandon', N'release') THEN 1 ELSE 0 END) = 0
+            HAVING MAX(CASE WHEN o.result IN (N'abandon', N'retry', N'release') THEN 1 ELSE 0 END) = 0
             FOR JSON PATH
         );
         IF @groups IS NOT NULL

@@ -12,6 +12,7 @@ CREATE OR REPLACE FUNCTION {{ box.enqueue }}(
     expires_at timestamptz DEFAULT NULL,
     headers jsonb DEFAULT NULL,
     received_at timestamptz DEFAULT NULL,
+    delay_seconds double precision DEFAULT NULL,
     OUT id bigint,
     OUT outcome text,
     OUT hash_mismatch boolean
@@ -36,6 +37,7 @@ AS $$
     -- expires_at: not handed out from then on
     -- headers: a JSON object
     -- received_at: a migrated message's own time, kept as first_seen_at; null is now
+    -- delay_seconds: in place of due_at, seconds from now by the server's clock; from 0, which is now, to 1000000000
     -- returns: id, outcome, hash_mismatch; outcome is created, collapsed, updated or done
     -- errors: PB001
     -- locks: group, message
@@ -45,15 +47,18 @@ DECLARE
     level integer := coalesce(priority, 0);
 BEGIN
     IF {{ box._valid }}(topic, payload, source, message_id, due_at, group_id, level, collapse_key, expires_at, headers,
-        received_at) IS NOT TRUE
+        received_at, delay_seconds) IS NOT TRUE
     THEN
         PERFORM {{ box._explain }}(topic, payload, source, message_id, due_at, group_id, level, collapse_key, expires_at,
-            headers, received_at);
+            headers, received_at, delay_seconds);
     END IF;
     -- First the xid, then the number, then the clock: the low marks rest on that.
     PERFORM pg_current_xact_id();
     id := nextval({{ box._ids | literal }});
     now_at := {{ db._now }}();
+    IF delay_seconds > 0 THEN
+        due_at := now_at + make_interval(secs => delay_seconds);
+    END IF;
     {{ queue.enter_lane("level") }};
 
     IF group_id IS NULL AND collapse_key IS NULL THEN

@@ -27,21 +27,24 @@ BEGIN
 
     BEGIN
         SELECT array_agg(ROW(
-            nextval({{ box._ids | literal }}), coalesce(o.received_at, now_at), now_at, o.due_at, o.expires_at, 0,
+            nextval({{ box._ids | literal }}), coalesce(o.received_at, now_at), now_at,
+            CASE WHEN o.delay_seconds > 0 THEN now_at + make_interval(secs => o.delay_seconds) ELSE o.due_at END,
+            o.expires_at, 0,
             coalesce(o.priority, 0), o.source, o.message_id, o.topic, o.payload, decode(o.hash, 'hex'), o.group_id,
             o.collapse_key, o.headers, NULL
         )::{{ box.message }})
         INTO rows
         FROM jsonb_to_recordset(messages) AS o (
             topic text, source text, message_id text, payload text, hash text, due_at timestamptz, group_id text,
-            priority integer, collapse_key text, expires_at timestamptz, headers jsonb, received_at timestamptz
+            priority integer, collapse_key text, expires_at timestamptz, headers jsonb, received_at timestamptz,
+            delay_seconds double precision
         )
         WHERE CASE
             WHEN {{ box._valid }}(o.topic, o.payload, o.source, o.message_id, o.due_at, o.group_id,
-                coalesce(o.priority, 0), o.collapse_key, o.expires_at, o.headers, o.received_at)
+                coalesce(o.priority, 0), o.collapse_key, o.expires_at, o.headers, o.received_at, o.delay_seconds)
                 THEN true
             ELSE {{ box._explain }}(o.topic, o.payload, o.source, o.message_id, o.due_at, o.group_id,
-                coalesce(o.priority, 0), o.collapse_key, o.expires_at, o.headers, o.received_at)
+                coalesce(o.priority, 0), o.collapse_key, o.expires_at, o.headers, o.received_at, o.delay_seconds)
         END;
     EXCEPTION
         WHEN data_exception THEN

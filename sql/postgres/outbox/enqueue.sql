@@ -13,6 +13,7 @@ CREATE OR REPLACE FUNCTION {{ box.enqueue }}(
     expires_at timestamptz DEFAULT NULL,
     headers jsonb DEFAULT NULL,
     created_at timestamptz DEFAULT NULL,
+    delay_seconds double precision DEFAULT NULL,
     OUT outcome text
 )
 LANGUAGE plpgsql
@@ -35,6 +36,7 @@ AS $$
     -- expires_at: not handed out from then on
     -- headers: a JSON object
     -- created_at: a migrated message's own time; null is now
+    -- delay_seconds: in place of due_at, seconds from now by the server's clock; from 0, which is now, to 1000000000
     -- returns: id, message_id, outcome; outcome is created, collapsed or duplicate
     -- errors: PB001
     -- locks: group, message
@@ -47,20 +49,23 @@ DECLARE
     old_id bigint;
 BEGIN
     IF {{ box._valid }}(topic, payload, correlation_id, dedup_key, due_at, group_id, level, collapse_key, expires_at,
-        headers, created_at) IS NOT TRUE
+        headers, created_at, delay_seconds) IS NOT TRUE
     THEN
         PERFORM {{ box._explain }}(topic, payload, correlation_id, dedup_key, due_at, group_id, level, collapse_key,
-            expires_at, headers, created_at);
+            expires_at, headers, created_at, delay_seconds);
     END IF;
     -- First the xid, then the number, then the clock: the low marks rest on that.
     PERFORM pg_current_xact_id();
     id := nextval({{ box._ids | literal }});
     now_at := {{ db._now }}();
+    IF delay_seconds > 0 THEN
+        due_at := now_at + make_interval(secs => delay_seconds);
+    END IF;
     {{ queue.enter_lane("level") }};
     message_id := coalesce(message_id, {{ "id" | drawn_message_id("now_at" | message_id_stem) }});
     outcome := 'created';
 
-    IF num_nonnulls(group_id, dedup_key, collapse_key) = 0 THEN
+    IF group_id IS NULL AND dedup_key IS NULL AND collapse_key IS NULL THEN
         IF given IS NULL THEN
             -- One that was drawn just now exists nowhere.
             INSERT INTO {{ box.message }} (

@@ -43,27 +43,29 @@ BEGIN
                 ids[o.place] AS id,
                 coalesce(o.message_id, {{ "ids[o.place]" | drawn_message_id("stem") }}) AS message_id,
                 coalesce(o.created_at, now_at) AS created_at,
-                o.due_at, o.expires_at,
+                CASE WHEN o.delay_seconds > 0 THEN now_at + make_interval(secs => o.delay_seconds) ELSE o.due_at END AS due_at,
+                o.expires_at,
                 coalesce(o.priority, 0) AS priority,
                 o.topic, o.payload, o.correlation_id, o.group_id, o.dedup_key, o.collapse_key, o.headers,
-                nullif(o.message_id IS NOT NULL, false) AS is_given,
-                num_nonnulls(o.message_id, o.group_id, o.dedup_key, o.collapse_key) > 0 AS is_keyed
+                CASE WHEN o.message_id IS NOT NULL THEN true END AS is_given,
+                o.message_id IS NOT NULL OR o.group_id IS NOT NULL OR o.dedup_key IS NOT NULL OR o.collapse_key IS NOT NULL
+                    AS is_keyed
             FROM ROWS FROM (
                 jsonb_to_recordset(messages) AS (
                     topic text, payload text, correlation_id text, due_at timestamptz, message_id uuid, group_id text,
                     priority integer, dedup_key text, collapse_key text, expires_at timestamptz, headers jsonb,
-                    created_at timestamptz
+                    created_at timestamptz, delay_seconds double precision
                 )
             ) WITH ORDINALITY AS o (
                 topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key, collapse_key,
-                expires_at, headers, created_at, place
+                expires_at, headers, created_at, delay_seconds, place
             )
             WHERE CASE
                 WHEN {{ box._valid }}(o.topic, o.payload, o.correlation_id, o.dedup_key, o.due_at, o.group_id,
-                    coalesce(o.priority, 0), o.collapse_key, o.expires_at, o.headers, o.created_at)
+                    coalesce(o.priority, 0), o.collapse_key, o.expires_at, o.headers, o.created_at, o.delay_seconds)
                     THEN true
                 ELSE {{ box._explain }}(o.topic, o.payload, o.correlation_id, o.dedup_key, o.due_at, o.group_id,
-                    coalesce(o.priority, 0), o.collapse_key, o.expires_at, o.headers, o.created_at)
+                    coalesce(o.priority, 0), o.collapse_key, o.expires_at, o.headers, o.created_at, o.delay_seconds)
             END
         ),
         written AS (
@@ -78,7 +80,7 @@ BEGIN
         )
         SELECT
             array_agg(r.message_id),
-            bool_and(r.priority = 0 AND num_nonnulls(r.due_at, r.expires_at) = 0 AND NOT r.is_keyed)
+            bool_and(r.priority = 0 AND r.due_at IS NULL AND r.expires_at IS NULL AND NOT r.is_keyed)
                 AND min(r.topic) = max(r.topic),
             min(r.topic),
             array_agg(r.id) FILTER (WHERE NOT r.is_keyed),

@@ -37,8 +37,9 @@ DECLARE
     -- As in enqueue_many.
     longest CONSTANT integer := CASE WHEN size < 250 THEN 1 ELSE least(size / 64, 32) END;
 BEGIN
-    IF {{ box._valid }}(topic, '', correlation_id, NULL, due_at, NULL, level, NULL, expires_at, headers, NULL) IS NOT TRUE THEN
-        PERFORM {{ box._explain }}(topic, '', correlation_id, NULL, due_at, NULL, level, NULL, expires_at, headers, NULL);
+    IF {{ box._valid }}(topic, '', correlation_id, NULL, due_at, NULL, level, NULL, expires_at, headers, NULL, NULL) IS NOT TRUE
+    THEN
+        PERFORM {{ box._explain }}(topic, '', correlation_id, NULL, due_at, NULL, level, NULL, expires_at, headers, NULL, NULL);
     END IF;
     IF payloads IS NULL OR array_ndims(payloads) > 1 THEN
         PERFORM {{ db._reject }}('payloads', 'must be an array of texts');

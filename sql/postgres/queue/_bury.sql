@@ -1,3 +1,4 @@
+{% import "macros/texts.sql" as texts with context %}
 CREATE OR REPLACE FUNCTION {{ box._bury }}(ids bigint[], error text, expired boolean)
 RETURNS void
 LANGUAGE plpgsql
@@ -5,13 +6,13 @@ SET search_path = pg_catalog, pg_temp
 AS $$
     -- Makes messages dead that the caller has just taken out of where they were. Their groups are the caller's to
     -- give a new ticket.
-    -- error: kept as last_error; null leaves what is there
+    -- error: kept as last_error, up to 16384 characters; null leaves what is there
     -- returns: none
     -- errors: none
     -- locks: message
     -- role: internal
 DECLARE
-    new_error ALIAS FOR error;
+    new_error CONSTANT text := {{ texts.cut("error") }};
     now_at timestamptz := {{ db._now }}();
 BEGIN
     IF new_error IS NOT NULL THEN

@@ -14,7 +14,8 @@ CREATE OR REPLACE FUNCTION {{ box._explain }}(
     collapse_key text,
     expires_at timestamptz,
     headers jsonb,
-    created_at timestamptz
+    created_at timestamptz,
+    delay_seconds double precision
 )
 RETURNS boolean
 LANGUAGE plpgsql
@@ -35,6 +36,10 @@ BEGIN
         PERFORM {{ db._reject }}('priority', 'must be from -32768 to 32767');
     ELSIF headers IS NOT NULL AND jsonb_typeof(headers) <> 'object' THEN
         PERFORM {{ db._reject }}('headers', 'must be a JSON object');
+    ELSIF delay_seconds NOT BETWEEN 0 AND 1000000000 THEN
+        PERFORM {{ db._reject }}('delay_seconds', 'must be from 0 to 1000000000');
+    ELSIF delay_seconds IS NOT NULL AND due_at IS NOT NULL THEN
+        PERFORM {{ db._reject }}('delay_seconds', 'must not be given together with due_at');
     END IF;
     FOR argument, content IN
         VALUES

@@ -14,7 +14,8 @@ CREATE OR REPLACE FUNCTION {{ box._valid }}(
     collapse_key text,
     expires_at timestamptz,
     headers jsonb,
-    created_at timestamptz
+    created_at timestamptz,
+    delay_seconds double precision
 )
 RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -37,5 +38,6 @@ AS $$
         AND (collapse_key IS NULL OR (collapse_key <> '' AND length(collapse_key) <= 255))
         AND (expires_at IS NULL OR isfinite(expires_at))
         AND (headers IS NULL OR jsonb_typeof(headers) = 'object')
-        AND (created_at IS NULL OR isfinite(created_at));
+        AND (created_at IS NULL OR isfinite(created_at))
+        AND (delay_seconds IS NULL OR (delay_seconds >= 0 AND delay_seconds <= 1000000000 AND due_at IS NULL));
 $$;

@@ -18,7 +18,7 @@ AS $$
     -- Settles a batch, each message its own way, and claims the next: a busy worker's one round trip a batch.
     -- All or nothing. The first record of an id counts; messages that this owner does not hold are passed over.
     -- owner_token: not the nil uuid
-    -- outcomes: a JSON array of objects with id (or ids, an array of them), result (ack, abandon, release or fail), error (needed to fail) and delay_seconds
+    -- outcomes: a JSON array of objects with id (or ids, an array of them), result (ack, abandon, retry, release or fail), error (needed to fail), delay_seconds and max_attempts, as those routines take them
     -- claim_batch: from 0 to 10000
     -- lease_seconds: from 1 to 86400
     -- topics: of the next claim; null for all
@@ -54,15 +54,20 @@ BEGIN
             bool_and(coalesce(
                 num_nonnulls(o.id, o.ids) = 1
                 AND (o.ids IS NULL OR jsonb_typeof(o.ids) = 'array')
-                AND o.result IN ('ack', 'abandon', 'release', 'fail')
-                AND (o.delay_seconds IS NULL OR (o.delay_seconds > 0 AND o.delay_seconds <= 1000000000))
+                AND o.result IN ('ack', 'abandon', 'retry', 'release', 'fail')
+                AND (o.delay_seconds IS NULL OR (
+                    o.delay_seconds <= 1000000000 AND (o.delay_seconds > 0 OR (o.delay_seconds = 0 AND o.result = 'release'))
+                ))
+                AND (o.max_attempts IS NULL OR o.max_attempts >= 0)
                 AND (o.result <> 'fail' OR o.error IS NOT NULL),
                 false)),
             array_agg(o.id) FILTER (WHERE o.result = 'ack' AND o.id IS NOT NULL),
             array_agg(o.id) FILTER (WHERE o.result <> 'ack' AND o.id IS NOT NULL),
             bool_or(o.ids IS NOT NULL)
         INTO good, acked, others, listed
-        FROM jsonb_to_recordset(outcomes) AS o (id bigint, ids jsonb, result text, error text, delay_seconds numeric);
+        FROM jsonb_to_recordset(outcomes) AS o (
+            id bigint, ids jsonb, result text, error text, delay_seconds double precision, max_attempts integer
+        );
         IF good AND listed THEN
             FOR part IN
                 SELECT o.result, o.ids
@@ -82,8 +87,9 @@ BEGIN
             good := false;
     END;
     IF NOT good THEN
-        PERFORM {{ db._reject }}('outcomes', 'every record needs an id, or an array ids, and a result of ack, abandon, release or fail; '
-            || 'a fail needs an error; delay_seconds must be above 0 and at most 1000000000');
+        PERFORM {{ db._reject }}('outcomes', 'every record needs an id, or an array ids, and a result of ack, abandon, retry, release or fail; '
+            || 'a fail needs an error; delay_seconds must be above 0, to release also 0, and at most 1000000000; '
+            || 'max_attempts must not be negative');
     END IF;
 
     -- As in a claim; the one below comes after writes, too late to move the marks.
@@ -108,24 +114,27 @@ BEGIN
         )) ORDER BY m.source, m.message_id FOR UPDATE;
 {% endif %}
         FOR part IN
-            SELECT f.result, f.error, f.delay_seconds, array_agg(f.id) AS ids
+            SELECT f.result, f.error, f.delay_seconds, f.max_attempts, array_agg(f.id) AS ids
             FROM (
-                SELECT DISTINCT ON (i.id) i.id, o.result, o.error, o.delay_seconds
+                SELECT DISTINCT ON (i.id) i.id, o.result, o.error, o.delay_seconds, o.max_attempts
                 FROM ROWS FROM (
                     jsonb_to_recordset(outcomes) AS (
-                        id bigint, ids bigint[], result text, error text, delay_seconds numeric
+                        id bigint, ids bigint[], result text, error text, delay_seconds double precision,
+                        max_attempts integer
                     )
-                ) WITH ORDINALITY AS o (id, ids, result, error, delay_seconds, ordinal)
+                ) WITH ORDINALITY AS o (id, ids, result, error, delay_seconds, max_attempts, ordinal)
                 CROSS JOIN LATERAL unnest(coalesce(o.ids, ARRAY[o.id])) AS i (id)
                 ORDER BY i.id, o.ordinal
             ) AS f
-            GROUP BY f.result, f.error, f.delay_seconds
-            ORDER BY f.result, f.error, f.delay_seconds
+            GROUP BY f.result, f.error, f.delay_seconds, f.max_attempts
+            ORDER BY f.result, f.error, f.delay_seconds, f.max_attempts
         LOOP
             CASE part.result
                 WHEN 'ack' THEN PERFORM {{ box.ack }}(owner_token, part.ids);
-                WHEN 'abandon' THEN PERFORM {{ box.abandon }}(owner_token, part.ids, part.error, part.delay_seconds);
-                WHEN 'release' THEN PERFORM {{ box.release }}(owner_token, part.ids);
+                WHEN 'abandon' THEN PERFORM {{ box.retry }}(owner_token, part.ids, part.error, part.delay_seconds, 0);
+                WHEN 'retry' THEN
+                    PERFORM {{ box.retry }}(owner_token, part.ids, part.error, part.delay_seconds, part.max_attempts);
+                WHEN 'release' THEN PERFORM {{ box.release }}(owner_token, part.ids, part.delay_seconds);
                 WHEN 'fail' THEN PERFORM {{ box.fail }}(owner_token, part.ids, part.error);
             END CASE;
         END LOOP;
