@@ -34,8 +34,8 @@ def test_obx_100_ibx_112_a_worker_reaps_and_says_so(
     time.sleep(0.1)
     made = put_many(queue, 3)
     assert len(queue.claim(OWNER, lease_seconds=5)) == 3
-    db.advance(6)
     with caplog.at_level(logging.INFO):
+        db.advance(6)
         until(lambda: {queue.get(message).attempt for message in made} == {1})
         until(lambda: f"{queue.name}: reap, 3 messages" in caplog.text)
         worker.stop()

@@ -363,7 +363,7 @@ def test_a_mixed_claim_is_settled_each_as_it_answered(queue: Queue, make: MakeWo
             raise answer
         return answer
 
-    worker = make(threads=1, batch_size=50)
+    worker = make(threads=1, batch_size=50, backoff=fixed(3600))  # not due again while this runs
     worker.add_handler("t", handle)
     for _ in range(30):
         message = put(queue)
