@@ -231,7 +231,7 @@ PLANTED_IN_T_SQL: list[tuple[Bug, Scenario]] = [
         Bug(
             "an ack counts foreign steps",
             "queue/ack.sql",
-            [("N']' FROM @gone AS g)", "N']' FROM @wanted AS g)")],
+            [("SET @steps = {{ settling.array() }}", 'SET @steps = {{ settling.array("@wanted") }}')],
         ),
         joins.a_batch_counts_what_it_moved,
     ),
