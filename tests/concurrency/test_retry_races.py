@@ -10,7 +10,7 @@ import pytest
 
 from pysqlbox.errors import DatabaseUnavailable
 from tests.contract.joins import Joins
-from tests.contract.support import OWNER, Box, check_books
+from tests.contract.support import OWNER, Box, check_books, is_babelfish
 from tests.support.database import Database, Session
 
 ROUNDS = 4
@@ -37,7 +37,8 @@ RIVALS: dict[str, list[Step]] = {
 def test_an_attempt_is_counted_once(db: Database, rivals: str, group: str | None) -> None:
     box = Box("outbox", "outbox", db, db)
     joins = Joins(box)
-    for _ in range(ROUNDS):
+    # A procedure's first call in a session takes Babelfish seconds.
+    for _ in range(1 if is_babelfish(db) else ROUNDS):
         steps = [box.enqueue(group_id=group) for _ in range(6)]
         made = [int(step["id"]) for step in steps]
         join = joins.start(len(made))
