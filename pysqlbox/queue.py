@@ -167,7 +167,7 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
     def dead_letters(
         self, *, limit: int = 100, after_id: int = 0, topic: str | None = None, connection: Any = None
     ) -> list[Dead]:
-        """Messages that were given up or have expired, by id, from behind ``after_id`` on."""
+        """Messages that were given up, have expired or were cancelled, by id, from behind ``after_id`` on."""
         arguments = given(
             {"limit": integer("limit", limit), "after_id": integer("after_id", after_id)}, {"topic": topic}
         )
@@ -184,6 +184,13 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
         """Delete dead messages."""
         affected = self._affected("discard", {"ids": id_list("ids", ids)}, connection)
         self._log.info("discarded %s dead messages [%s]", affected, self.box.store)
+        return affected
+
+    def cancel(self, ids: Ids, *, reason: str | None = None, connection: Any = None) -> int:
+        """Call off messages that are not over yet, waiting or leased; answers how many."""
+        arguments = given({"ids": id_list("ids", ids)}, {"reason": reason})
+        affected = self._affected("cancel", arguments, connection)
+        self._log.info("cancelled %s messages [%s]", affected, self.box.store)
         return affected
 
     def cleanup(self, retention_seconds: Delay, *, batch_size: int = 1000, connection: Any = None) -> int:

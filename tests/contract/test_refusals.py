@@ -56,6 +56,8 @@ WRONG: dict[str, dict[str, object]] = {
     "outbox_dead_letters": {"limit": 0},
     "outbox_replay": {"ids": None},
     "outbox_discard": {"ids": None},
+    "outbox_cancel": {"ids": None},
+    "inbox_cancel": {"ids": None, "reason": "because"},
     "outbox_cleanup": {"retention_seconds": -1},
     "outbox_cleanup_dead": {"retention_seconds": -1},
     "outbox_configure": {"name": "x", "value": "1"},

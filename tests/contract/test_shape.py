@@ -31,6 +31,7 @@ AFFECTED: dict[str, tuple[object, ...]] = {
     "reap": (10,),
     "replay": ([],),
     "discard": ([],),
+    "cancel": ([], "reason"),
     "cleanup": (60, 10),
     "cleanup_dead": (60, 10),
     "pause": ("topic",),
@@ -180,6 +181,7 @@ def test_contract_optional_arguments_may_be_left_out(every_box: Box) -> None:
         assert every_box.affected(step, owner_token=OWNER, ids=[]) == 0
     assert every_box.call("settle", owner_token=OWNER, outcomes="[]") == []
     assert every_box.affected("reap") == 0
+    assert every_box.affected("cancel", ids=[]) == 0
     assert every_box.call("dead_letters") == []
     assert every_box.affected("cleanup", retention_seconds=1) == 0
     assert every_box.affected("cleanup_dead", retention_seconds=1) == 0

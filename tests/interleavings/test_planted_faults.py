@@ -205,11 +205,11 @@ PLANTED: list[tuple[Bug, str]] = [
     (
         Bug(
             "a step is attached to a lease that is not held",
-            "joins/_hold.sql",
+            "queue/_hold.sql",
             [
                 (
-                    "UPDATE {{ db.outbox_lease }} AS l SET topic = l.topic WHERE l.id = $1;",
-                    "PERFORM FROM {{ db.outbox_lease }} AS l WHERE l.id = $1;",
+                    "UPDATE {{ box.lease }} AS l SET topic = l.topic WHERE l.id = $1;",
+                    "PERFORM FROM {{ box.lease }} AS l WHERE l.id = $1;",
                 )
             ],
         ),

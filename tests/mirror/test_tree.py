@@ -20,6 +20,7 @@ DIFFERENT_PARAMETERS = {
 
 ONE_SIDED = {
     "queue/_arrive.sql": "T-SQL has no low marks",
+    "queue/_cut_runs.sql": "T-SQL has no runs",
     "queue/_end_groups.sql": "T-SQL's groups have no rows, an application lock takes their place",
     "queue/_patrol.sql": "T-SQL has no low marks",
     "queue/_surplus.sql": "T-SQL's claims look who holds a group under the application lock",

@@ -1,4 +1,4 @@
--- after: _hold, _step
+-- after: _step
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/locks.sql" as locks with context %}
@@ -47,7 +47,7 @@ BEGIN
     )
     BEGIN
         SELECT @id = m.id FROM {{ db.outbox_message }} AS m WHERE m.message_id = @message_id;
-        EXEC {{ db._join_hold }} @id = @id, @state = @state OUTPUT;
+        EXEC {{ db._outbox_hold }} @id = @id, @state = @state OUTPUT;
         IF @state IS NULL
         {{ arguments.refuse(51002, "message_id: no such message") | indent(4) }}
         SET @refusal = CONCAT(N'join_id: the join is ', @status);

@@ -1,4 +1,4 @@
--- after: _hold, _nudge
+-- after: _nudge
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/locks.sql" as locks with context %}
@@ -64,7 +64,7 @@ BEGIN
     IF @status <> N'Pending'
     {{ arguments.refuse(51003, "@refusal") }}
 
-    EXEC {{ db._join_hold }} @id = @id, @state = @state OUTPUT;
+    EXEC {{ db._outbox_hold }} @id = @id, @state = @state OUTPUT;
     SET @now_at = {{ clock.now() }};
     IF @state IS NULL OR @state <> N'pending'
     BEGIN

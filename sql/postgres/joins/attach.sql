@@ -40,7 +40,7 @@ BEGIN
     IF work_id IS NULL THEN
         SELECT m.id INTO work_id FROM {{ db.outbox_message }} AS m WHERE m.id = {{ "$2" | drawn_id }} AND m.message_id = $2;
     END IF;
-    state := {{ db._join_hold }}(work_id);
+    state := {{ db._outbox_hold }}(work_id);
     IF state IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'message_id: no such message';
     ELSIF known.status <> 'Pending' THEN

@@ -50,7 +50,7 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: the join is ' || known.status;
     END IF;
 
-    IF {{ db._join_hold }}(known.wait_id) = 'pending' THEN
+    IF {{ db._outbox_hold }}(known.wait_id) = 'pending' THEN
         wait_id := known.wait_id;
         wait_message_id := known.wait_message_id;
     ELSE

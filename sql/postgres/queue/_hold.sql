@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION {{ db._join_hold }}(id bigint)
+CREATE OR REPLACE FUNCTION {{ box._hold }}(id bigint)
 RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -7,9 +7,10 @@ SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
     -- Keeps a message where it is until the transaction ends, if it is not over yet, and says what became of it.
-    -- Whoever settles it then comes later, and finds what the caller has written about it. Claims do not wait: they
-    -- pass over what is locked. A lease is updated, not just locked, so that a settlement under an older snapshot,
-    -- which could not see what the caller writes, fails to serialize.
+    -- Whoever settles or cancels it then comes later, and finds what the caller has written about it. Claims do not wait:
+    -- they pass over what is locked. Its row is updated, not just locked, so that a settlement or a cancel under an older
+    -- snapshot, which could not see what the caller writes, fails to serialize; but not where this transaction has put it,
+    -- since nobody else can see it there.
     -- returns: text; pending, completed or failed; null if there is no such message
     -- errors: none
     -- locks: group, lease, message
@@ -21,6 +22,7 @@ DECLARE
     old_group text;
     old_collapse_key text;
     old_ticket bigint;
+    is_own boolean;
 BEGIN
     LOOP
         -- One snapshot has a message in exactly one place.
@@ -28,58 +30,63 @@ BEGIN
             CASE
                 WHEN EXISTS (
                     SELECT FROM (
-                        SELECT n.id + n.span AS next_id FROM {{ db.outbox_done }} AS n
+                        SELECT n.id + n.span AS next_id FROM {{ box.done }} AS n
                         WHERE n.id <= m.id AND n.id > m.id - 1000
                         ORDER BY n.id DESC
                         LIMIT 1
                     ) AS run
                     WHERE run.next_id > m.id
                 ) THEN 'completed'
-                WHEN EXISTS (SELECT FROM {{ db.outbox_dead }} AS d WHERE d.id = m.id) THEN 'failed'
-                WHEN EXISTS (SELECT FROM {{ db.outbox_lease }} AS l WHERE l.id = m.id) THEN 'lease'
+                WHEN EXISTS (SELECT FROM {{ box.dead }} AS d WHERE d.id = m.id) THEN 'failed'
+                WHEN EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.id = m.id) THEN 'lease'
                 WHEN EXISTS (
-                    SELECT FROM {{ db.outbox_group_member }} AS gm WHERE gm.group_id = m.group_id AND gm.id = m.id
+                    SELECT FROM {{ box.group_member }} AS gm WHERE gm.group_id = m.group_id AND gm.id = m.id
                 ) THEN 'member'
                 WHEN EXISTS (
-                    SELECT FROM {{ db.outbox_scheduled }} AS s WHERE s.due_at = m.due_at AND s.no = m.id
+                    SELECT FROM {{ box.scheduled }} AS s WHERE s.due_at = m.due_at AND s.no = m.id AND s.id = m.id
                 ) THEN 'scheduled'
                 WHEN r.ticket IS NOT NULL THEN 'ready'
             END,
-            m.due_at, m.group_id, m.collapse_key, r.lane, r.ticket
-        INTO place, old_due_at, old_group, old_collapse_key, old_lane, old_ticket
-        FROM {{ db.outbox_message }} AS m
+            m.due_at, m.group_id, m.collapse_key, r.lane, r.ticket, r.is_own
+        INTO place, old_due_at, old_group, old_collapse_key, old_lane, old_ticket, is_own
+        FROM {{ box.message }} AS m
         LEFT JOIN LATERAL (
             (
-                SELECT f.lane, f.ticket FROM {{ db.outbox_ready }} AS f
+                SELECT f.lane, f.ticket, f.xmin = pg_current_xact_id_if_assigned()::xid AS is_own
+                FROM {{ box.ready }} AS f
                 WHERE f.lane = -m.priority AND f.ticket <= m.id AND f.ticket > m.id - 64
                     AND f.id = f.ticket AND f.id + f.span > m.id
                 ORDER BY f.lane DESC, f.ticket DESC
                 LIMIT 1
             )
             UNION ALL
-            SELECT b.lane, b.ticket FROM {{ db.outbox_ready }} AS b WHERE b.id = m.id AND b.ticket <> b.id
+            SELECT b.lane, b.ticket, b.xmin = pg_current_xact_id_if_assigned()::xid
+            FROM {{ box.ready }} AS b
+            WHERE b.id = m.id AND b.ticket <> b.id
         ) AS r ON true
         WHERE m.id = $1;
         CASE place
             WHEN 'lease' THEN
-                UPDATE {{ db.outbox_lease }} AS l SET topic = l.topic WHERE l.id = $1;
+                UPDATE {{ box.lease }} AS l SET topic = l.topic WHERE l.id = $1;
             WHEN 'ready' THEN
-                PERFORM FROM {{ db.outbox_ready }} AS r
-                WHERE r.lane = old_lane AND r.ticket = old_ticket AND $1 BETWEEN r.id AND r.id + r.span - 1
-                FOR UPDATE;
+                IF is_own THEN
+                    RETURN 'pending';
+                END IF;
+                UPDATE {{ box.ready }} AS r SET topic = r.topic
+                WHERE r.lane = old_lane AND r.ticket = old_ticket AND $1 BETWEEN r.id AND r.id + r.span - 1;
             WHEN 'scheduled' THEN
-                PERFORM FROM {{ db.outbox_scheduled }} AS s WHERE s.due_at = old_due_at AND s.no = $1 FOR UPDATE;
+                UPDATE {{ box.scheduled }} AS s SET topic = s.topic
+                WHERE s.due_at = old_due_at AND s.no = $1 AND s.id = $1;
             WHEN 'member' THEN
-                PERFORM FROM {{ db.outbox_group_member }} AS gm
-                WHERE gm.group_id = old_group AND gm.id = $1
-                FOR UPDATE;
+                UPDATE {{ box.group_member }} AS gm SET id = gm.id
+                WHERE gm.group_id = old_group AND gm.id = $1;
             ELSE
                 RETURN place;
         END CASE;
         IF FOUND THEN
             IF old_collapse_key IS NOT NULL THEN
                 -- As with the lease: an enqueue under an older snapshot must not replace it unseen.
-                UPDATE {{ db.outbox_collapse }} AS c
+                UPDATE {{ box.collapse }} AS c
                 SET id = c.id
                 WHERE c.collapse_key = old_collapse_key AND c.id = $1;
             END IF;
