@@ -6,12 +6,14 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
 from pysqlbox.arguments import (
     Delay,
     Ids,
+    aware,
     delay,
     given,
     id_list,
@@ -192,6 +194,16 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
         affected = self._affected("cancel", arguments, connection)
         self._log.info("cancelled %s messages [%s]", affected, self.box.store)
         return affected
+
+    def reschedule(self, ids: Ids, due_at: datetime | None = None, *, connection: Any = None) -> int:
+        """Give waiting messages a new due time, now without one; answers how many were waiting."""
+        arguments = given({"ids": id_list("ids", ids)}, {"due_at": aware("due_at", due_at)})
+        return self._affected("reschedule", arguments, connection)
+
+    def next_due(self, *, connection: Any = None) -> datetime | None:
+        """When a delayed message or a lease that ends next wants somebody to claim; None if none does."""
+        found: datetime | None = self._call("next_due", {}, connection, repeat=True)[0][0]
+        return found
 
     def cleanup(self, retention_seconds: Delay, *, batch_size: int = 1000, connection: Any = None) -> int:
         """Delete messages done longer ago than the retention, up to a batch; answers how many."""

@@ -58,6 +58,7 @@ WRONG: dict[str, dict[str, object]] = {
     "outbox_discard": {"ids": None},
     "outbox_cancel": {"ids": None},
     "inbox_cancel": {"ids": None, "reason": "because"},
+    "outbox_reschedule": {"ids": None},
     "outbox_cleanup": {"retention_seconds": -1},
     "outbox_cleanup_dead": {"retention_seconds": -1},
     "outbox_configure": {"name": "x", "value": "1"},

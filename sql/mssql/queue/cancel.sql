@@ -21,6 +21,7 @@ BEGIN
     {{ arguments.begin() }}
 
     DECLARE @affected int = 0;
+    DECLARE @chosen nvarchar(max);
     DECLARE @taken nvarchar(max);
     DECLARE @groups nvarchar(max);
     DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
@@ -31,14 +32,14 @@ BEGIN
 
     {{ settling.check_ids() }}
     {{ settling.wanted() }}
-    SET @taken = {{ settling.array(table="@wanted") }};
+    SET @chosen = {{ settling.array(table="@wanted") }};
     -- LEN passes over trailing blanks, so an end mark is put behind the text.
     IF LEN(@reason + N'.') = 1
         SET @reason = NULL;
 
     BEGIN TRANSACTION;
-    IF @taken IS NOT NULL
-        EXEC {{ box._take }} @ids = @taken, @taken = @taken OUTPUT;
+    IF @chosen IS NOT NULL
+        EXEC {{ box._take }} @ids = @chosen, @taken = @taken OUTPUT;
     IF @taken IS NOT NULL
     BEGIN
         EXEC {{ box._bury }} @ids = @taken, @error = @reason, @expired = 0, @cancelled = 1;
