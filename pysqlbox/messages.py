@@ -243,7 +243,8 @@ class Join:
 
     join_id: UUID
     tenant_id: str
-    expected_steps: int
+    #: None while the join is open.
+    expected_steps: int | None
     completed_steps: int
     failed_steps: int
     status: str
@@ -259,7 +260,7 @@ class JoinResolution:
     status: str
     completed_steps: int
     failed_steps: int
-    expected_steps: int
+    expected_steps: int | None
     enqueued_message_id: UUID | None
 
 

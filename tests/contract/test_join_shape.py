@@ -53,6 +53,7 @@ def test_contract_routines_of_joins_answer_their_columns(joins: Joins) -> None:
     assert columns(db, "join_start", "t", 1, "m") == ["join_id"]
     assert columns(db, "join_attach", join, step.message_id) == ["attached"]
     joins.attach(join, step)
+    assert columns(db, "join_attach_many", join, []) == ["attached"]
     assert columns(db, "join_report_completed", join, step.message_id) == ["counted"]
     assert columns(db, "join_report_failed", join, step.message_id) == ["counted"]
     assert columns(db, "join_wait", join, True, "a", "b", "c", "d") == ["id", "message_id"]

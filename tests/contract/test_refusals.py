@@ -31,6 +31,7 @@ WRONG: dict[str, dict[str, object]] = {
     "inbox_find": KEY,
     "join_start": {"tenant_id": "", "expected_steps": 1},
     "join_attach": {"join_id": UNKNOWN, "message_id": UNKNOWN},
+    "join_attach_many": {"join_id": UNKNOWN, "message_ids": []},
     "join_report_completed": {"join_id": UNKNOWN, "message_id": UNKNOWN},
     "join_report_failed": {"join_id": None, "message_id": UNKNOWN},
     "join_wait": {"join_id": UNKNOWN},

@@ -3,7 +3,8 @@
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/locks.sql" as locks with context %}
 
--- Makes a message of the outbox a step of a join. One that is over already counts at once.
+-- Makes a message of the outbox a step of a join, up to the number that it expects. One that is over already counts
+-- at once. An open join takes any number until it is closed.
 -- Until the transaction ends nobody can settle or claim the message: who settles it then finds the step. So within
 -- one transaction attach messages that others may be working on in id order.
 -- join_id: not null

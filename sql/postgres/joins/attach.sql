@@ -6,7 +6,8 @@ SET enable_seqscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
-    -- Makes a message of the outbox a step of a join. One that is over already counts at once.
+    -- Makes a message of the outbox a step of a join, up to the number that it expects. One that is over already counts
+    -- at once. An open join takes any number until it is closed.
     -- Until the transaction ends nobody can settle or claim the message: who settles it then finds the step. So within
     -- one transaction attach messages that others may be working on in id order.
     -- join_id: not null
