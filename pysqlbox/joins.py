@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from pysqlbox.arguments import Delay, delay, given, integer, payload_text, uuid_of
+from pysqlbox.arguments import Delay, delay, given, integer, payload_text, uuid_list, uuid_of
 from pysqlbox.drivers import Values
-from pysqlbox.errors import InvalidArgument
 from pysqlbox.messages import Join, JoinResolution, WaitEnqueued
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ class Joins:
         metadata: Any = None,
         connection: Any = None,
     ) -> UUID:
-        """Begin a join of so many steps, or an open one, which ``wait`` closes at the number attached by then.
+        """Begin a join of so many steps, or an open one, which ``wait`` closes at those attached by then.
 
         Answers its id. Metadata other than text is serialized.
         """
@@ -61,11 +60,9 @@ class Joins:
 
     def attach_many(self, join_id: UUID, message_ids: Iterable[UUID], *, connection: Any = None) -> int:
         """Make messages of the outbox steps of a join, all or none; answers how many of them were not yet."""
-        if message_ids is None or isinstance(message_ids, str | bytes):
-            raise InvalidArgument("message_ids: must be a list of uuids")
         arguments: dict[str, object] = {
             "join_id": uuid_of("join_id", join_id),
-            "message_ids": [uuid_of("message_ids", each) for each in message_ids],
+            "message_ids": uuid_list("message_ids", message_ids),
         }
         return int(self._call("attach_many", arguments, connection, repeat=True)[0][0])
 

@@ -20,6 +20,7 @@ __all__ = [
     "JoinResolution",
     "LedgerClaim",
     "LedgerEntry",
+    "LedgerKey",
     "OutboxDeadLetter",
     "OutboxMessage",
     "StoredInboxMessage",
@@ -298,5 +299,18 @@ class LedgerEntry:
     attempts: int
     first_seen_at: datetime | None
     last_seen_at: datetime | None
+    lease_until: datetime | None
+    handler: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerKey:
+    """A key of the ledger and what is known of it."""
+
+    key: str
+    status: str
+    attempts: int
+    first_seen_at: datetime
+    last_seen_at: datetime
     lease_until: datetime | None
     handler: str | None

@@ -15,6 +15,7 @@ from tests.support.database import Database
 ROUTINES = (
     "join_start",
     "join_attach",
+    "join_attach_many",
     "join_report_completed",
     "join_report_failed",
     "join_wait",
@@ -160,6 +161,7 @@ def test_contract_a_join_that_nobody_knows_is_not_found(joins: Joins) -> None:
     unknown = uuid4()
     for call in (
         lambda: joins.attach(unknown, step),
+        lambda: joins.attach_many(unknown, [step]),
         lambda: joins.completed(unknown, step),
         lambda: joins.failed(unknown, step),
         lambda: joins.wait(unknown),

@@ -43,6 +43,7 @@ WRONG: dict[str, dict[str, object]] = {
     "ledger_mark_processed": {"key": ""},
     "ledger_release": {"key": "k", "lease_id": None},
     "ledger_get": {"key": None},
+    "ledger_list": {"limit": 0},
     "ledger_cleanup": {"retention_seconds": -1},
     "outbox_claim": {"owner_token": OWNER, "lease_seconds": 0, "batch_size": 1},
     "outbox_ack": {"owner_token": NIL, "ids": [1]},
