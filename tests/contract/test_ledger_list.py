@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.contract.support import DISTINCT, HOSTILE, TOO_LONG, Row, by_position, columns, refuses
-from tests.support.database import Database
+from tests.support.database import Database, Session
 
 COLUMNS = ["key", "status", "attempts", "first_seen_at", "last_seen_at", "lease_until", "handler"]
 
@@ -30,13 +28,13 @@ def begin(db: Database, *names: str, **more: object) -> list[Row]:
 
 
 @pytest.fixture
-def filled(db: Database) -> Iterator[Database]:
+def filled(db: Database) -> Database:
     """Keys in each status."""
     begin(db, "a:1", "a:2", "b:1", lease_seconds=60, handler="h")
     (held,) = begin(db, "a:3")
     db.call("ledger_release", key="a:3", lease_id=held["lease_id"])
     db.call("ledger_mark_processed", key="b:2")
-    yield db
+    return db
 
 
 def test_contract_the_ledger_lists_its_keys_with_what_is_known_of_them(filled: Database) -> None:
@@ -113,19 +111,19 @@ def test_contract_a_page_of_a_prefix_costs_what_it_shows(db: Database) -> None:
     db.sql("ANALYZE {schema}.ledger")
     with db.session() as session:
         session.sql("SET LOCAL enable_seqscan = off")
-        (before,) = _blocks(db, session)
+        (before,) = _blocks(session)
         assert len(session.call("ledger_list", prefix="k1150", limit=200)) == 100
         assert session.call("ledger_list", prefix="k1150", after="k115099", limit=200) == []
-        (after,) = _blocks(db, session)
+        (after,) = _blocks(session)
     assert after - before < 200
 
 
-def _blocks(db: Database, session: object) -> list[int]:
+def _blocks(session: Session) -> list[int]:
     """How many pages of the ledger and its indexes this session has asked for."""
     query = (
         "SELECT pg_stat_get_xact_blocks_fetched('{schema}.ledger'::regclass) + coalesce(sum("
         "pg_stat_get_xact_blocks_fetched(i.indexrelid)), 0) AS blocks FROM pg_index AS i"
         " WHERE i.indrelid = '{schema}.ledger'::regclass"
     )
-    rows = session.sql(query)  # type: ignore[attr-defined]  # a session
-    return [int(rows[0]["blocks"])]
+    rows = session.sql(query)
+    return [int(str(rows[0]["blocks"]))]

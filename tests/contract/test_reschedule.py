@@ -184,13 +184,32 @@ def test_contract_a_reschedule_that_is_rolled_back_never_was(box: Box) -> None:
 def test_contract_an_open_reschedule_passes_over_what_is_being_claimed(box: Box) -> None:
     if box.db.dialect == "mssql":
         pytest.skip("Babelfish ignores lock hints; tests/sqlserver has the real engine's")
-    first, second = box.put(), box.put()
+    first, head, second, behind = box.put(), box.put(group_id="g"), box.put(), box.put(group_id="h")
     with box.db.session() as session:
-        assert box.on(session).take(batch=1) == [first]
-        assert reschedule(box, [first, second], clock(box) + SOON) == 1
+        assert box.on(session).take(batch=2) == [first, head]
+        assert reschedule(box, [first, head, second, behind], clock(box) + SOON) == 2
         session.commit()
-    assert box.get(first)["due_at"] is None
+    assert [box.get(message)["due_at"] for message in (first, head)] == [None, None]
     assert box.take(OTHER) == []
+
+
+def test_contract_a_claim_passes_over_what_is_just_being_rescheduled(box: Box) -> None:
+    if box.db.dialect == "mssql":
+        pytest.skip("Babelfish ignores lock hints; tests/sqlserver has the real engine's")
+    ready, member, late, other = (
+        box.put(),
+        box.put(group_id="g"),
+        box.put(due_at=clock(box) + SOON),
+        box.put(),
+    )
+    with box.db.session() as session:
+        assert reschedule(box.on(session), [ready, member, late]) == 3
+        assert box.take() == [other]
+        session.commit()
+    box.db.advance(1)
+    taken = box.take(OTHER)
+    assert taken[0] == ready
+    assert sorted(taken) == [ready, member, late]
 
 
 def test_contract_a_parked_join_can_be_asked_early_and_still_comes_in_time(joins: Joins) -> None:
@@ -231,7 +250,13 @@ def test_contract_next_due_tells_the_earliest_due_time_or_lease_end(box: Box) ->
 def test_contract_next_due_counts_a_group_that_waits_for_its_head(box: Box) -> None:
     due = clock(box) + LATE
     box.put(group_id="g", due_at=due)
+    assert next_due(box) == due
     box.put(group_id="g")
+    soonest = next_due(box)
+    assert soonest is not None
+    assert soonest <= due
+    box.db.advance(1)
+    assert box.take() == [], "the group may have to be looked at once"
     assert next_due(box) == due
 
 

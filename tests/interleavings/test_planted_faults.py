@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.concurrency.planting import Bug
+from tests.interleavings.planted_cancel import PLANTED as PLANTED_CANCEL
 from tests.interleavings.protocols import PROTOCOLS
 from tests.interleavings.scheduler import exhaust
 from tests.interleavings.stops import stopping
@@ -287,6 +288,9 @@ PLANTED: list[tuple[Bug, str]] = [
         "ticks around a replay into a group",
     ),
 ]
+
+
+PLANTED += PLANTED_CANCEL
 
 
 @pytest.mark.parametrize(("bug", "name"), PLANTED, ids=[bug.name.replace(" ", "_") for bug, _ in PLANTED])

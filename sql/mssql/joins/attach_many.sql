@@ -45,7 +45,6 @@ BEGIN
         id bigint NOT NULL PRIMARY KEY,
         group_key nvarchar(256) COLLATE Latin1_General_100_BIN2
     );
-    DECLARE @held TABLE (id bigint NOT NULL PRIMARY KEY);
 
     IF @join_id IS NULL
     {{ arguments.reject("join_id", "must not be null") }}
@@ -115,14 +114,21 @@ BEGIN
         -- A write that changes nothing locks the row in every engine.
         UPDATE r
         SET expires_at = r.expires_at
-        OUTPUT inserted.ticket INTO @held (id)
         FROM {{ db.outbox_ready }} AS r WITH (ROWLOCK, FORCESEEK)
         WHERE r.lane = 0
             AND r.id IS NULL
             AND r.group_key IS NULL
             AND r.ticket IN (SELECT s.id FROM @step AS s WHERE s.state IS NULL);
 
-        UPDATE @step SET state = N'pending' WHERE id IN (SELECT h.id FROM @held AS h);
+        -- Those that are still there after that are held.
+        UPDATE @step
+        SET state = N'pending'
+        WHERE state IS NULL
+            AND id IN (
+                SELECT r.ticket
+                FROM {{ db.outbox_ready }} AS r
+                WHERE r.lane = 0 AND r.id IS NULL AND r.group_key IS NULL AND r.ticket IN (SELECT s.id FROM @step AS s)
+            );
     END;
 
     INSERT INTO @busy (id, group_key)

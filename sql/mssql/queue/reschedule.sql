@@ -48,7 +48,14 @@ BEGIN
         group_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
         is_busy bit NOT NULL
     );
-    DECLARE @kept TABLE (lane int NOT NULL, ticket bigint NOT NULL, PRIMARY KEY (lane, ticket));
+    DECLARE @kept TABLE (
+        lane int NOT NULL,
+        ticket bigint NOT NULL,
+        id bigint,
+        expires_at datetime2(6),
+        topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL,
+        PRIMARY KEY (lane, ticket)
+    );
     DECLARE @gone TABLE (
         id bigint NOT NULL PRIMARY KEY,
         group_key nvarchar(256) COLLATE Latin1_General_100_BIN2
@@ -99,22 +106,13 @@ BEGIN
         ON r.id = p.id AND r.id IS NOT NULL
     OPTION (KEEPFIXED PLAN);
 
-    IF @is_later = 1
-        DELETE r
-        OUTPUT deleted.lane, deleted.ticket INTO @kept (lane, ticket)
-        FROM @ready AS k
-        INNER JOIN {{ box.ready }} AS r WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
-            ON r.lane = k.lane AND r.ticket = k.ticket
-        OPTION (KEEPFIXED PLAN);
-    ELSE
-        -- A write that changes nothing locks the row in every engine.
-        UPDATE r
-        SET expires_at = r.expires_at
-        OUTPUT inserted.lane, inserted.ticket INTO @kept (lane, ticket)
-        FROM @ready AS k
-        INNER JOIN {{ box.ready }} AS r WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
-            ON r.lane = k.lane AND r.ticket = k.ticket
-        OPTION (KEEPFIXED PLAN);
+    DELETE r
+    OUTPUT deleted.lane, deleted.ticket, deleted.id, deleted.expires_at, deleted.topic_key
+    INTO @kept (lane, ticket, id, expires_at, topic_key)
+    FROM @ready AS k
+    INNER JOIN {{ box.ready }} AS r WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
+        ON r.lane = k.lane AND r.ticket = k.ticket
+    OPTION (KEEPFIXED PLAN);
 
     DELETE s
     OUTPUT deleted.id INTO @later (id)
@@ -131,7 +129,12 @@ BEGIN
         INNER JOIN @ready AS r ON r.lane = k.lane AND r.ticket = k.ticket;
     ELSE
     BEGIN
-        SET @affected = (SELECT COUNT(*) FROM @kept);
+        -- Claimable as it was: back to the same place. A deletion is what tells in every engine whose a row is.
+        INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic_key)
+        SELECT k.lane, k.ticket, k.id, k.expires_at, k.topic_key
+        FROM @kept AS k
+        OPTION (KEEPFIXED PLAN);
+        SET @affected = @@ROWCOUNT;
         -- One that is claimable anyway has no other time than it had, unless it is given one.
         IF @due IS NOT NULL
             UPDATE m
