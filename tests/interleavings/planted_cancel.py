@@ -19,7 +19,8 @@ PLANTED: list[tuple[Bug, str]] = [
             "queue/_take.sql",
             [
                 (
-                    "IF {{ box._hold }}(one_id) = 'pending' THEN\n                        held := held || one_id;\n"
+                    "IF {{ box._hold }}(one_id) = 'pending' THEN\n"
+                    "                        held := held || one_id;\n"
                     "                    END IF;",
                     "held := held || one_id;",
                 ),

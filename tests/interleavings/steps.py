@@ -252,7 +252,7 @@ def attach_many(join: str, *names: str) -> Step:
 
 
 def cancel(*names: str) -> Step:
-    """Calls messages off; may wait for whoever is just moving one of them. None of them goes on after that."""
+    """Calls messages off, so that none goes on; may wait for whoever is just moving one of them."""
 
     def sql(world: World, _session: str) -> str:
         ids = [world.ids[name] for name in names if name in world.ids]

@@ -67,7 +67,7 @@ BEGIN
         SELECT array_agg(
             CASE
                 WHEN {{ queue.is_done("m.id", db.outbox_done) | indent(8) }} THEN 'completed'
-                WHEN EXISTS (SELECT FROM {{ db.outbox_dead }} AS d WHERE d.id = m.id) THEN 'failed'
+                WHEN EXISTS (SELECT FROM {{ db.outbox_dead }} AS d WHERE d.id = m.id OFFSET 0) THEN 'failed'
                 WHEN r.is_own THEN 'pending'
             END
             ORDER BY u.place)

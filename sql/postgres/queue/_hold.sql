@@ -25,7 +25,8 @@ DECLARE
     is_own boolean;
 BEGIN
     LOOP
-        -- One snapshot has a message in exactly one place.
+        -- One snapshot has a message in exactly one place. OFFSET 0 keeps a lookup a lookup, whatever the planner knew of
+        -- the tables when it made the plan.
         SELECT
             CASE
                 WHEN EXISTS (
@@ -37,13 +38,15 @@ BEGIN
                     ) AS run
                     WHERE run.next_id > m.id
                 ) THEN 'completed'
-                WHEN EXISTS (SELECT FROM {{ box.dead }} AS d WHERE d.id = m.id) THEN 'failed'
-                WHEN EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.id = m.id) THEN 'lease'
+                WHEN EXISTS (SELECT FROM {{ box.dead }} AS d WHERE d.id = m.id OFFSET 0) THEN 'failed'
+                WHEN EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.id = m.id OFFSET 0) THEN 'lease'
                 WHEN EXISTS (
                     SELECT FROM {{ box.group_member }} AS gm WHERE gm.group_id = m.group_id AND gm.id = m.id
+                    OFFSET 0
                 ) THEN 'member'
                 WHEN EXISTS (
                     SELECT FROM {{ box.scheduled }} AS s WHERE s.due_at = m.due_at AND s.no = m.id AND s.id = m.id
+                    OFFSET 0
                 ) THEN 'scheduled'
                 WHEN r.ticket IS NOT NULL THEN 'ready'
             END,

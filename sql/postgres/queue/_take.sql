@@ -32,7 +32,7 @@ BEGIN
             FROM unnest(ids) AS u (id)
             CROSS JOIN LATERAL (SELECT w.* FROM {{ box.message }} AS w WHERE w.id = u.id OFFSET 0) AS m
             WHERE NOT {{ queue.is_done("m.id") | indent(4) }}
-                AND NOT EXISTS (SELECT FROM {{ box.dead }} AS d WHERE d.id = m.id)
+                AND NOT EXISTS (SELECT FROM {{ box.dead }} AS d WHERE d.id = m.id OFFSET 0)
 {% if kind == "inbox" %}
                 -- One that was never enqueued is nowhere.
                 AND m.topic IS NOT NULL
