@@ -19,8 +19,11 @@ else
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
+# Two processes of tests with engines of their own. A T-SQL engine there is one of: its runs would meet on its locks.
+JOBS ?= $(if $(PYSQLBOX_TEST_MSSQL),0,2)
+
 test: lint ## everything: lint, gates, tests on every engine that is here (PYTEST_ARGS passes more to pytest)
-	$(BIN)/python -m pytest -r fE $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -r fE -n $(JOBS) --dist worksteal $(PYTEST_ARGS)
 
 # Each image twice: with READ_COMMITTED_SNAPSHOT on, as deployments require it, and off.
 MSSQL_IMAGES ?= 2019 2022 2025

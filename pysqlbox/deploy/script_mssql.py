@@ -199,8 +199,10 @@ class _Writer:
             "DECLARE @drop nvarchar(max);\n"
             f"SELECT @drop = STRING_AGG(CAST(N'DROP ' + {kind} + {schema} + QUOTENAME(o.name) + N';'"
             " AS nvarchar(max)), N' ') WITHIN GROUP (ORDER BY u.position DESC)\n"
-            f"FROM {self._unit} AS u JOIN sys.objects AS o ON o.name = u.object_name\n"
-            f"    AND o.schema_id = SCHEMA_ID({_literal(self._schema)})\nWHERE {stale}\n"
+            # The catalog speaks the database's collation, our columns their own.
+            f"FROM {self._unit} AS u JOIN sys.objects AS o\n"
+            f"    ON o.schema_id = SCHEMA_ID({_literal(self._schema)})"
+            f" AND o.name COLLATE Latin1_General_BIN2 = u.object_name\nWHERE {stale}\n"
             f"    AND u.object_name NOT IN ({names});\n"
             "IF @drop IS NOT NULL EXEC sys.sp_executesql @drop;\n"
             f"DELETE u FROM {self._unit} AS u WHERE {stale};"

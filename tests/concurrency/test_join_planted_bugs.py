@@ -146,9 +146,12 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     ),
     (
         Bug(
-            "an attach leaves the collapse key",
+            "an attach only locks the place",
             "queue/_hold.sql",
-            [("IF old_collapse_key IS NOT NULL THEN", "IF false THEN")],
+            [
+                ("UPDATE {{ box.ready }} AS r SET topic = r.topic\n", "PERFORM FROM {{ box.ready }} AS r\n"),
+                ("BETWEEN r.id AND r.id + r.span - 1;", "BETWEEN r.id AND r.id + r.span - 1 FOR UPDATE;"),
+            ],
         ),
         joins.an_older_snapshot_does_not_miss_a_replaced_step,
     ),
@@ -231,7 +234,7 @@ PLANTED_IN_T_SQL: list[tuple[Bug, Scenario]] = [
         Bug(
             "an ack counts foreign steps",
             "queue/ack.sql",
-            [("N']' FROM @gone AS g)", "N']' FROM @wanted AS g)")],
+            [("SET @steps = {{ settling.array() }}", 'SET @steps = {{ settling.array("@wanted") }}')],
         ),
         joins.a_batch_counts_what_it_moved,
     ),

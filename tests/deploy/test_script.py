@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -242,3 +243,11 @@ def test_the_script_asks_for_a_fit_database() -> None:
     assert "READ_COMMITTED_SNAPSHOT is off" in render_script("mssql")
     assert "READ_COMMITTED_SNAPSHOT is off" not in render_script("mssql", allow_unfit_database=True)
     assert "compatibility_level < 150" in render_script("mssql")
+
+
+def test_the_catalog_is_compared_in_one_collation() -> None:
+    """The catalog has the database's collation, our columns their own: the server refuses to choose."""
+    script = render_script("mssql", roles=True)
+    compared = re.findall(r"o\.name (.*?)= u\.object_name", script)
+    assert len(compared) >= 2
+    assert set(compared) == {"COLLATE Latin1_General_BIN2 "}

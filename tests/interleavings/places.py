@@ -100,14 +100,24 @@ def analyze(db: Database, box: str) -> None:
     db.sql(f"ANALYZE {{schema}}.{box}_message")
 
 
-def reset_text(db: Database, box: str) -> str:
-    """The statements that put a box, and the joins, back to empty; the settings stay."""
-    tables = db.sql(
+def shrink_text(db: Database, box: str) -> str:
+    """Frees pages that earlier tests left behind dead: a patrol reads a few at a time and would need long."""
+    return f"TRUNCATE {', '.join(f'{{schema}}.{name}' for name in _tables(db, box))}"
+
+
+def _tables(db: Database, box: str) -> list[str]:
+    """The tables of a box, and those of the joins, without settings."""
+    rows = db.sql(
         "SELECT tablename AS name FROM pg_tables"
         " WHERE schemaname = %s AND tablename ~ %s AND tablename !~ '_settings$' ORDER BY tablename",
         db.schema,
         f"^({box}|join)(_|$)",
     )
+    return [str(row["name"]) for row in rows]
+
+
+def reset_text(db: Database, box: str) -> str:
+    """The statements that put a box, and the joins, back to empty; the settings stay."""
     sequences = db.sql(
         "SELECT sequencename AS name, start_value AS start FROM pg_sequences"
         " WHERE schemaname = %s AND (sequencename ~ %s OR sequencename = '_clock') ORDER BY sequencename",
@@ -116,7 +126,7 @@ def reset_text(db: Database, box: str) -> str:
     )
     # And what the session remembers of its topics.
     memory = f"SELECT set_config('pysqlbox.topics_' || '{{schema}}.{box}_ready'::regclass::oid, '', false);\n"
-    deletes = memory + "".join(f"DELETE FROM {{schema}}.{row['name']};\n" for row in tables)
+    deletes = memory + "".join(f"DELETE FROM {{schema}}.{name};\n" for name in _tables(db, box))
     return deletes + "".join(
         f"SELECT setval('{{schema}}.{row['name']}', {row['start']}, false);\n" for row in sequences
     )

@@ -45,6 +45,8 @@ _ROUNDS = 20
 _LOOKS = 4
 _PATIENCE = 300
 """Claims after which even what only a patrol finds has come: a lease that was committed after its time."""
+_SHRUNK_EVERY = 200
+"""Orders after which the tables are made small again, for a patrol takes as long as they have pages."""
 _STOPS = 40
 """More than a session meets in one order."""
 _LATER = 2000
@@ -133,6 +135,8 @@ class Scheduler:
         self.protocol = protocol
         self._observer = Link(db, _SETTINGS)
         self._reset = places.reset_text(db, protocol.box)
+        self._shrink = places.shrink_text(db, protocol.box)
+        self._begun = 0
         box = protocol.box
         self._observer.ask(f"PREPARE check_{box} AS {places.check_text(box)}")
         self._observer.ask(f"PREPARE check_{box}_drained AS {places.check_text(box, drained=True)}")
@@ -184,6 +188,9 @@ class Scheduler:
             raise BrokenError(self._report(error)) from error
 
     def _begin(self) -> None:
+        if self._begun % _SHRUNK_EVERY == 0:
+            self._observer.ask(self._shrink)
+        self._begun += 1
         self._observer.ask(f"SELECT setseed(0.5); {self._reset}")
         self._world = World(self.protocol.box, self._observer)
         self._commits = 0

@@ -108,8 +108,12 @@ def empty_url(engine: Engine) -> Iterator[str]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Notes in the test's report on which engine it runs."""
+    """Notes in the test's report on which engine it runs, and makes the report one that can be handed on."""
     report = yield
+    # A process of several hands its reports on as UTF-8, which has no lone surrogates; some tests log such.
+    report.sections = [
+        (name, text.encode("utf-8", "backslashreplace").decode("utf-8")) for name, text in report.sections
+    ]
     running = getattr(item, "funcargs", {}).get("engine")
     if isinstance(running, Engine):
         report.user_properties.append((_RAN, f"{running.id}\n{running.version}"))

@@ -97,7 +97,7 @@ def test_one_of_two_workers_does_the_chores(
         ({}, set()), ({"reap_seconds": 0.2}, {"reap"}), ({"cleanup_seconds": 0.2}, {"cleanup"}),
         ({"reap_seconds": 0.2, "cleanup_seconds": 0.2}, {"reap", "cleanup"}),
     ],
-    ids=str,
+    ids=["neither", "reap", "cleanup", "both"],
 )  # fmt: skip
 def test_each_chore_can_be_left_to_others(
     box: pysqlbox.Box, make: MakeWorker, options: dict[str, float], expected: set[str]

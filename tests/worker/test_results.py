@@ -162,7 +162,7 @@ def test_obx_050_ibx_075_any_exception_means_another_try(
 @pytest.mark.parametrize(
     "answer",
     [
-        True, False, 0, "ack", Ack, object(), [Ack()], NotImplemented, Retry(delay=0), Retry(delay=-1),
+        True, False, 0, "ack", Ack, ..., [Ack()], NotImplemented, Retry(delay=0), Retry(delay=-1),
         Retry(delay=float("nan")), Retry(delay=timedelta(0)), Retry(delay="soon"),  # type: ignore[arg-type]
         Retry(delay=1e30), Retry(error=17),  # type: ignore[arg-type]
     ],

@@ -8,8 +8,8 @@ SET plan_cache_mode = force_generic_plan
 AS $$
     -- Keeps a message where it is until the transaction ends, if it is not over yet, and says what became of it.
     -- Whoever settles or cancels it then comes later, and finds what the caller has written about it. Claims do not wait:
-    -- they pass over what is locked. Its row is updated, not just locked, so that a settlement or a cancel under an older
-    -- snapshot, which could not see what the caller writes, fails to serialize; but not where this transaction has put it,
+    -- they pass over what is locked, and so does an enqueue with its collapse key. Its row is updated, not just locked, so
+    -- that whoever takes it under an older snapshot, and could not see what the caller writes, fails to serialize; but not where this transaction has put it,
     -- since nobody else can see it there.
     -- returns: text; pending, completed or failed; null if there is no such message
     -- errors: none
@@ -20,7 +20,6 @@ DECLARE
     old_lane integer;
     old_due_at timestamptz;
     old_group text;
-    old_collapse_key text;
     old_ticket bigint;
     is_own boolean;
 BEGIN
@@ -50,8 +49,8 @@ BEGIN
                 ) THEN 'scheduled'
                 WHEN r.ticket IS NOT NULL THEN 'ready'
             END,
-            m.due_at, m.group_id, m.collapse_key, r.lane, r.ticket, r.is_own
-        INTO place, old_due_at, old_group, old_collapse_key, old_lane, old_ticket, is_own
+            m.due_at, m.group_id, r.lane, r.ticket, r.is_own
+        INTO place, old_due_at, old_group, old_lane, old_ticket, is_own
         FROM {{ box.message }} AS m
         LEFT JOIN LATERAL (
             (
@@ -87,12 +86,6 @@ BEGIN
                 RETURN place;
         END CASE;
         IF FOUND THEN
-            IF old_collapse_key IS NOT NULL THEN
-                -- As with the lease: an enqueue under an older snapshot must not replace it unseen.
-                UPDATE {{ box.collapse }} AS c
-                SET id = c.id
-                WHERE c.collapse_key = old_collapse_key AND c.id = $1;
-            END IF;
             RETURN 'pending';
         END IF;
         -- It went elsewhere while this waited; the next look is a new snapshot.
