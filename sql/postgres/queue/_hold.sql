@@ -9,8 +9,8 @@ AS $$
     -- Keeps a message where it is until the transaction ends, if it is not over yet, and says what became of it.
     -- Whoever settles or cancels it then comes later, and finds what the caller has written about it. Claims do not wait:
     -- they pass over what is locked, and so does an enqueue with its collapse key. Its row is updated, not just locked, so
-    -- that whoever takes it under an older snapshot, and could not see what the caller writes, fails to serialize; but not where this transaction has put it,
-    -- since nobody else can see it there.
+    -- that whoever takes it under an older snapshot, and could not see what the caller writes, fails to serialize; but not
+    -- where this transaction has put it, since nobody else can see it there.
     -- returns: text; pending, completed or failed; null if there is no such message
     -- errors: none
     -- locks: group, lease, message
