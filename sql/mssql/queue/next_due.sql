@@ -15,13 +15,16 @@ AS
 BEGIN
     {{ arguments.begin() }}
 
+    -- No time is before year 1: saying so makes the head of each index a seek.
     SELECT MIN(n.due_at) AS due_at
     FROM (
         SELECT MIN(s.due_at) AS due_at
-        FROM {{ box.scheduled }} AS s
+        FROM {{ box.scheduled }} AS s WITH (FORCESEEK)
+        WHERE s.due_at >= CONVERT(datetime2(6), '0001-01-01')
         UNION ALL
         SELECT MIN(l.locked_until)
-        FROM {{ box.lease }} AS l
+        FROM {{ box.lease }} AS l WITH (FORCESEEK ({{ key.ix_lease_expiry }} (locked_until)))
+        WHERE l.locked_until >= CONVERT(datetime2(6), '0001-01-01')
     ) AS n
     OPTION (KEEPFIXED PLAN);
 END;
