@@ -30,6 +30,7 @@ __all__ = [
     "payload_text",
     "text_list",
     "time_ordered_uuid",
+    "uuid_list",
     "uuid_of",
     "whole_seconds",
 ]
@@ -72,6 +73,15 @@ def uuid_of(name: str, value: UUID | str | None) -> UUID | None:
         return UUID(value)
     except (ValueError, AttributeError, TypeError):
         raise InvalidArgument(f"{name}: must be a uuid") from None
+
+
+def uuid_list(name: str, value: Iterable[UUID | str | None] | None) -> list[UUID | None] | None:
+    """Uuids as a list; None goes on, so that the routine refuses it."""
+    if value is None:
+        return None
+    if isinstance(value, str | bytes | UUID):
+        raise InvalidArgument(f"{name}: must be a list of uuids")
+    return [uuid_of(name, each) for each in value]
 
 
 def delay(name: str, value: Delay | None) -> object:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from pysqlbox.arguments import Delay, delay, given, integer, payload_text, uuid_of
+from pysqlbox.arguments import Delay, delay, given, integer, payload_text, uuid_list, uuid_of
 from pysqlbox.drivers import Values
 from pysqlbox.messages import Join, JoinResolution, WaitEnqueued
 
@@ -30,15 +31,25 @@ class Joins:
         return f"<pysqlbox.Joins of {self.box.target} schema={self.box.schema!r}>"
 
     def start(
-        self, tenant_id: str | int, expected_steps: int, *, metadata: Any = None, connection: Any = None
+        self,
+        tenant_id: str | int,
+        expected_steps: int | None = None,
+        *,
+        metadata: Any = None,
+        connection: Any = None,
     ) -> UUID:
-        """Begin a join of so many steps; answers its id. Metadata other than text is serialized."""
+        """Begin a join of so many steps, or an open one, which ``wait`` closes at those attached by then.
+
+        Answers its id. Metadata other than text is serialized.
+        """
         arguments = given(
             {
                 "tenant_id": None if tenant_id is None else str(tenant_id),
-                "expected_steps": integer("expected_steps", expected_steps),
             },
-            {"metadata": payload_text("metadata", metadata, self.box.serializer)},
+            {
+                "expected_steps": integer("expected_steps", expected_steps),
+                "metadata": payload_text("metadata", metadata, self.box.serializer),
+            },
         )
         found: UUID = self._call("start", arguments, connection)[0][0]
         return found
@@ -46,6 +57,14 @@ class Joins:
     def attach(self, join_id: UUID, message_id: UUID, *, connection: Any = None) -> bool:
         """Make a message of the outbox a step of a join; false if it was one already."""
         return self._step("attach", join_id, message_id, connection)
+
+    def attach_many(self, join_id: UUID, message_ids: Iterable[UUID], *, connection: Any = None) -> int:
+        """Make messages of the outbox steps of a join, all or none; answers how many of them were not yet."""
+        arguments: dict[str, object] = {
+            "join_id": uuid_of("join_id", join_id),
+            "message_ids": uuid_list("message_ids", message_ids),
+        }
+        return int(self._call("attach_many", arguments, connection, repeat=True)[0][0])
 
     def report_completed(self, join_id: UUID, message_id: UUID, *, connection: Any = None) -> bool:
         """Count a step as completed; false if it was counted already."""

@@ -8,12 +8,16 @@ from uuid import UUID
 
 from pysqlbox.arguments import Delay, delay, given, integer, uuid_of, whole_seconds
 from pysqlbox.drivers import Values
-from pysqlbox.messages import LedgerClaim, LedgerEntry
+from pysqlbox.messages import LedgerClaim, LedgerEntry, LedgerKey
 
 if TYPE_CHECKING:
     from pysqlbox.box import Box
 
 __all__ = ["Ledger"]
+
+# Names for the annotations of a class that has a method called list.
+_Rows = list[Values]
+_Keys = list[LedgerKey]
 
 _log = logging.getLogger("pysqlbox.ledger")
 
@@ -60,6 +64,20 @@ class Ledger:
         """What is known of a key; its status is Unknown if nothing is."""
         return LedgerEntry(*self._call("get", {"key": key}, connection, repeat=True)[0])
 
+    def list(
+        self,
+        prefix: str | None = None,
+        *,
+        status: str | None = None,
+        limit: int = 100,
+        after: str | None = None,
+        connection: Any = None,
+    ) -> _Keys:
+        """Keys, by key from behind ``after`` on; all, or those with a prefix, or in one status."""
+        optional = {"prefix": prefix, "status": status, "after": after}
+        arguments = given({"limit": integer("limit", limit)}, optional)
+        return [LedgerKey(*row) for row in self._call("list", arguments, connection, repeat=True)]
+
     def cleanup(self, retention_seconds: Delay, *, batch_size: int = 1000, connection: Any = None) -> int:
         """Forget keys that were done or let go of longer ago than the retention, up to a batch."""
         arguments: dict[str, object] = {
@@ -72,5 +90,5 @@ class Ledger:
 
     def _call(
         self, step: str, arguments: dict[str, object], connection: Any, *, repeat: bool = False
-    ) -> list[Values]:
+    ) -> _Rows:
         return self.box.call(f"ledger_{step}", arguments, connection=connection, repeat=repeat)

@@ -20,6 +20,7 @@ __all__ = [
     "JoinResolution",
     "LedgerClaim",
     "LedgerEntry",
+    "LedgerKey",
     "OutboxDeadLetter",
     "OutboxMessage",
     "Retried",
@@ -252,7 +253,8 @@ class Join:
 
     join_id: UUID
     tenant_id: str
-    expected_steps: int
+    #: None while the join is open.
+    expected_steps: int | None
     completed_steps: int
     failed_steps: int
     status: str
@@ -268,7 +270,7 @@ class JoinResolution:
     status: str
     completed_steps: int
     failed_steps: int
-    expected_steps: int
+    expected_steps: int | None
     enqueued_message_id: UUID | None
 
 
@@ -306,5 +308,18 @@ class LedgerEntry:
     attempts: int
     first_seen_at: datetime | None
     last_seen_at: datetime | None
+    lease_until: datetime | None
+    handler: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerKey:
+    """A key of the ledger and what is known of it."""
+
+    key: str
+    status: str
+    attempts: int
+    first_seen_at: datetime
+    last_seen_at: datetime
     lease_until: datetime | None
     handler: str | None

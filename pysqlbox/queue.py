@@ -6,12 +6,14 @@ import json
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
 from pysqlbox.arguments import (
     Delay,
     Ids,
+    aware,
     delay,
     given,
     id_list,
@@ -198,7 +200,7 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
     def dead_letters(
         self, *, limit: int = 100, after_id: int = 0, topic: str | None = None, connection: Any = None
     ) -> list[Dead]:
-        """Messages that were given up or have expired, by id, from behind ``after_id`` on."""
+        """Messages that were given up, have expired or were cancelled, by id, from behind ``after_id`` on."""
         arguments = given(
             {"limit": integer("limit", limit), "after_id": integer("after_id", after_id)}, {"topic": topic}
         )
@@ -216,6 +218,23 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
         affected = self._affected("discard", {"ids": id_list("ids", ids)}, connection)
         self._log.info("discarded %s dead messages [%s]", affected, self.box.store)
         return affected
+
+    def cancel(self, ids: Ids, *, reason: str | None = None, connection: Any = None) -> int:
+        """Call off messages that are not over yet, waiting or leased; answers how many."""
+        arguments = given({"ids": id_list("ids", ids)}, {"reason": reason})
+        affected = self._affected("cancel", arguments, connection)
+        self._log.info("cancelled %s messages [%s]", affected, self.box.store)
+        return affected
+
+    def reschedule(self, ids: Ids, due_at: datetime | None = None, *, connection: Any = None) -> int:
+        """Give waiting messages a new due time, now without one; answers how many were waiting."""
+        arguments = given({"ids": id_list("ids", ids)}, {"due_at": aware("due_at", due_at)})
+        return self._affected("reschedule", arguments, connection)
+
+    def next_due(self, *, connection: Any = None) -> datetime | None:
+        """When a delayed message or a lease that ends next wants somebody to claim; None if none does."""
+        found: datetime | None = self._call("next_due", {}, connection, repeat=True)[0][0]
+        return found
 
     def cleanup(self, retention_seconds: Delay, *, batch_size: int = 1000, connection: Any = None) -> int:
         """Delete messages done longer ago than the retention, up to a batch; answers how many."""

@@ -8,6 +8,7 @@ import click
 
 import pysqlbox
 from pysqlbox.cli.bench import bench
+from pysqlbox.cli.cancel import cancel
 from pysqlbox.cli.dead import dead, replay
 from pysqlbox.cli.demo import demo
 from pysqlbox.cli.deploy import migrate, render, status
@@ -48,7 +49,21 @@ def cli() -> None:
     """
 
 
-for _command in (migrate, status, render, work, enqueue, stats, dead, replay, reap, cleanup, demo, bench):
+for _command in (
+    migrate,
+    status,
+    render,
+    work,
+    enqueue,
+    stats,
+    dead,
+    replay,
+    cancel,
+    reap,
+    cleanup,
+    demo,
+    bench,
+):
     cli.add_command(_command)
 
 

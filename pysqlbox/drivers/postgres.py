@@ -374,9 +374,13 @@ def _adapt(name: str, value: object) -> object:
 
 
 def _adapt_list(name: str, items: Sequence[object]) -> object:
-    """Numbers as the text of an array, which is quickest; text as an array of text."""
+    """Numbers and uuids as the text of an array, which is quickest; text as an array of text."""
     if items and all(type(item) is int for item in items):
         return "{" + ",".join(map(str, items)) + "}"
+    if any(isinstance(item, uuid.UUID) for item in items):
+        if not all(item is None or isinstance(item, uuid.UUID) for item in items):
+            raise InvalidArgument(f"{name}: must be a list of uuids")
+        return "{" + ",".join("NULL" if item is None else str(item) for item in items) + "}"
     return [_adapt_item(name, item) for item in items]
 
 
@@ -385,4 +389,4 @@ def _adapt_item(name: str, item: object) -> object:
         return int.__repr__(item)
     if item is None or isinstance(item, str):
         return item if item is None else str.__str__(item)
-    raise InvalidArgument(f"{name}: must be a list of int or of str")
+    raise InvalidArgument(f"{name}: must be a list of int, of str or of uuids")

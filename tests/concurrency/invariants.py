@@ -111,6 +111,10 @@ _JOIN_RULES = {
         WHERE j.completed_steps + j.failed_steps > 0
             AND NOT EXISTS (SELECT 1 FROM {b}_join_members AS m WHERE m.join_id = j.join_id)
         """,
+    "a join has no more steps than it expects": """
+        SELECT j.join_id, j.expected_steps FROM {b}_joins AS j
+        WHERE j.expected_steps < (SELECT COUNT(*) FROM {b}_join_members AS m WHERE m.join_id = j.join_id)
+        """,
     "a join that is over was complete": """
         SELECT j.join_id FROM {b}_joins AS j
         WHERE j.status IN ('Completed', 'Failed') AND j.completed_steps + j.failed_steps <> j.expected_steps

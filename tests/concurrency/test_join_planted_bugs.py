@@ -79,7 +79,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "a report counts settled steps",
             "joins/_report.sql",
-            [("IF {{ db._join_hold }}(work_id) = 'pending' THEN", "IF true THEN")],
+            [("IF {{ db._outbox_hold }}(work_id) = 'pending' THEN", "IF true THEN")],
         ),
         joins.a_report_counts_once,
     ),
@@ -95,11 +95,11 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     (
         Bug(
             "an attach holds no lease",
-            "joins/_hold.sql",
+            "queue/_hold.sql",
             [
                 (
-                    "UPDATE {{ db.outbox_lease }} AS l SET topic = l.topic WHERE l.id = $1;",
-                    "PERFORM FROM {{ db.outbox_lease }} AS l WHERE l.id = $1;",
+                    "UPDATE {{ box.lease }} AS l SET topic = l.topic WHERE l.id = $1;",
+                    "PERFORM FROM {{ box.lease }} AS l WHERE l.id = $1;",
                 )
             ],
         ),
@@ -108,11 +108,11 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     (
         Bug(
             "an attach does not wait for a settle",
-            "joins/_hold.sql",
+            "queue/_hold.sql",
             [
                 (
-                    "UPDATE {{ db.outbox_lease }} AS l SET topic = l.topic WHERE l.id = $1;",
-                    "PERFORM FROM {{ db.outbox_lease }} AS l WHERE l.id = $1;",
+                    "UPDATE {{ box.lease }} AS l SET topic = l.topic WHERE l.id = $1;",
+                    "PERFORM FROM {{ box.lease }} AS l WHERE l.id = $1;",
                 )
             ],
         ),
@@ -121,11 +121,11 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     (
         Bug(
             "a report does not wait for a fail",
-            "joins/_hold.sql",
+            "queue/_hold.sql",
             [
                 (
-                    "UPDATE {{ db.outbox_lease }} AS l SET topic = l.topic WHERE l.id = $1;",
-                    "PERFORM FROM {{ db.outbox_lease }} AS l WHERE l.id = $1;",
+                    "UPDATE {{ box.lease }} AS l SET topic = l.topic WHERE l.id = $1;",
+                    "PERFORM FROM {{ box.lease }} AS l WHERE l.id = $1;",
                 )
             ],
         ),
@@ -134,11 +134,11 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     (
         Bug(
             "an attach only locks the lease",
-            "joins/_hold.sql",
+            "queue/_hold.sql",
             [
                 (
-                    "UPDATE {{ db.outbox_lease }} AS l SET topic = l.topic WHERE l.id = $1;",
-                    "PERFORM FROM {{ db.outbox_lease }} AS l WHERE l.id = $1 FOR UPDATE;",
+                    "UPDATE {{ box.lease }} AS l SET topic = l.topic WHERE l.id = $1;",
+                    "PERFORM FROM {{ box.lease }} AS l WHERE l.id = $1 FOR UPDATE;",
                 )
             ],
         ),
@@ -146,14 +146,17 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     ),
     (
         Bug(
-            "an attach leaves the collapse key",
-            "joins/_hold.sql",
-            [("IF old_collapse_key IS NOT NULL THEN", "IF false THEN")],
+            "an attach only locks the place",
+            "queue/_hold.sql",
+            [
+                ("UPDATE {{ box.ready }} AS r SET topic = r.topic\n", "PERFORM FROM {{ box.ready }} AS r\n"),
+                ("BETWEEN r.id AND r.id + r.span - 1;", "BETWEEN r.id AND r.id + r.span - 1 FOR UPDATE;"),
+            ],
         ),
         joins.an_older_snapshot_does_not_miss_a_replaced_step,
     ),
     (
-        Bug("an attach does not look again", "joins/_hold.sql", [("IF FOUND THEN", "IF true THEN")]),
+        Bug("an attach does not look again", "queue/_hold.sql", [("IF FOUND THEN", "IF true THEN")]),
         joins.an_attach_follows_its_message,
     ),
     (Bug("a resolve looks first", "joins/resolve.sql", _LOCK), ends.resolve_enqueues_once),

@@ -514,11 +514,11 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     (
         Bug(
             "the middle of a run is not held",
-            "joins/_hold.sql",
+            "queue/_hold.sql",
             [
                 (
-                    "$1 BETWEEN r.id AND r.id + r.span - 1\n                FOR UPDATE",
-                    "$1 BETWEEN r.id AND r.id + r.span - 1",
+                    "UPDATE {{ box.ready }} AS r SET topic = r.topic\n                WHERE",
+                    "PERFORM FROM {{ box.ready }} AS r\n                WHERE",
                 )
             ],
         ),

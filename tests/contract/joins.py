@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -57,6 +58,13 @@ class Joins:
     def attach(self, join: object, message: object) -> bool:
         """Makes a message a step; false if it was one already."""
         return self._flag("attached", "join_attach", join_id=join, message_id=_message_id(message))
+
+    def attach_many(self, join: object, messages: Sequence[Any] | None) -> int:
+        """Makes messages steps; how many were none yet."""
+        wanted = messages if messages is None else [_message_id(each) for each in messages]
+        row = self.box.caller.one("join_attach_many", join_id=join, message_ids=wanted)
+        assert list(row) == ["attached"]
+        return int(row["attached"])
 
     def completed(self, join: object, message: object) -> bool:
         """Reports a step as completed; false if it had counted already."""

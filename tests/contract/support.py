@@ -204,6 +204,10 @@ class Box:
         """Gives up."""
         return self.affected("fail", owner_token=owner, ids=ids, error=error)
 
+    def cancel(self, ids: object, reason: object = None) -> int:
+        """Calls messages off."""
+        return self.affected("cancel", ids=ids, reason=reason)
+
     def extend(self, owner: object, ids: object, lease_seconds: object = 30) -> list[Row]:
         """Prolongs leases."""
         return self.call("extend", owner_token=owner, ids=ids, lease_seconds=lease_seconds)
@@ -249,6 +253,11 @@ class Box:
         assert sorted(self.take(batch=count)) == made
         assert self.fail(OWNER, made) == count
         return made
+
+    def made_run(self, count: int = 300) -> list[int]:
+        """Plain messages of one batch: where there are runs they wait in runs."""
+        rows = self.enqueue_many(*[self.record() for _ in range(count)])
+        return ids(rows)
 
     def made_done(self, count: int = 1, **more: Any) -> list[int]:
         """Messages that were claimed and acknowledged."""

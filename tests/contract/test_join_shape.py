@@ -15,6 +15,7 @@ from tests.support.database import Database
 ROUTINES = (
     "join_start",
     "join_attach",
+    "join_attach_many",
     "join_report_completed",
     "join_report_failed",
     "join_wait",
@@ -53,6 +54,7 @@ def test_contract_routines_of_joins_answer_their_columns(joins: Joins) -> None:
     assert columns(db, "join_start", "t", 1, "m") == ["join_id"]
     assert columns(db, "join_attach", join, step.message_id) == ["attached"]
     joins.attach(join, step)
+    assert columns(db, "join_attach_many", join, []) == ["attached"]
     assert columns(db, "join_report_completed", join, step.message_id) == ["counted"]
     assert columns(db, "join_report_failed", join, step.message_id) == ["counted"]
     assert columns(db, "join_wait", join, True, "a", "b", "c", "d") == ["id", "message_id"]
@@ -159,6 +161,7 @@ def test_contract_a_join_that_nobody_knows_is_not_found(joins: Joins) -> None:
     unknown = uuid4()
     for call in (
         lambda: joins.attach(unknown, step),
+        lambda: joins.attach_many(unknown, [step]),
         lambda: joins.completed(unknown, step),
         lambda: joins.failed(unknown, step),
         lambda: joins.wait(unknown),

@@ -31,6 +31,8 @@ AFFECTED: dict[str, tuple[object, ...]] = {
     "reap": (10,),
     "replay": ([],),
     "discard": ([],),
+    "cancel": ([], "reason"),
+    "reschedule": ([], None),
     "cleanup": (60, 10),
     "cleanup_dead": (60, 10),
     "pause": ("topic",),
@@ -180,6 +182,8 @@ def test_contract_optional_arguments_may_be_left_out(every_box: Box) -> None:
         assert every_box.affected(step, owner_token=OWNER, ids=[]) == 0
     assert every_box.call("settle", owner_token=OWNER, outcomes="[]") == []
     assert every_box.affected("reap") == 0
+    assert every_box.affected("cancel", ids=[]) == 0
+    assert every_box.affected("reschedule", ids=[]) == 0
     assert every_box.call("dead_letters") == []
     assert every_box.affected("cleanup", retention_seconds=1) == 0
     assert every_box.affected("cleanup_dead", retention_seconds=1) == 0
@@ -196,7 +200,7 @@ def test_obx_105_ibx_117_every_box_has_its_view_with_readable_statuses(every_box
 
 
 def test_obx_105_obx_106_every_box_has_every_routine(db: Database) -> None:
-    shared = [*AFFECTED, "enqueue", "enqueue_many", "claim", "extend", "settle", "get", "find"]
+    shared = [*AFFECTED, "enqueue", "enqueue_many", "claim", "extend", "settle", "get", "find", "next_due"]
     shared += ["dead_letters", "stats", "configure"]
     only = {"outbox": [], "inbox": ["already_processed", "mark_processing", "mark_processed", "mark_dead"]}
     expected = {f"{box}_{step}" for box, kind in KINDS.items() for step in shared + only[kind]}

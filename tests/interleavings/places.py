@@ -124,7 +124,9 @@ def reset_text(db: Database, box: str) -> str:
         db.schema,
         f"^_{box}_",
     )
-    deletes = "".join(f"DELETE FROM {{schema}}.{name};\n" for name in _tables(db, box))
+    # And what the session remembers of its topics.
+    memory = f"SELECT set_config('pysqlbox.topics_' || '{{schema}}.{box}_ready'::regclass::oid, '', false);\n"
+    deletes = memory + "".join(f"DELETE FROM {{schema}}.{name};\n" for name in _tables(db, box))
     return deletes + "".join(
         f"SELECT setval('{{schema}}.{row['name']}', {row['start']}, false);\n" for row in sequences
     )
@@ -165,6 +167,14 @@ def claimable_text(box: str) -> str:
 def messages_text(box: str) -> str:
     """Every message: id, collapse_key, and whether it is done."""
     return f"SELECT v.id, v.collapse_key, v.status = 'Done' AS done FROM {{schema}}.{box}_messages AS v"
+
+
+def going_on_text(box: str, ids: list[int]) -> str:
+    """Those of these messages that are not over."""
+    return (
+        f"SELECT v.id, v.status FROM {{schema}}.{box}_messages AS v WHERE v.id = ANY (ARRAY{ids}::bigint[])"
+        " AND v.topic IS NOT NULL AND v.processed_at IS NULL AND v.died_at IS NULL"
+    )
 
 
 def done_by_text(box: str, owner: str, ids: list[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.interleavings.protocols_cancel import CANCELLED, OPEN_JOINS, RESCHEDULED
 from tests.interleavings.scheduler import Protocol
 from tests.interleavings.steps import (
     BACK,
@@ -801,5 +802,8 @@ PROTOCOLS = {
         *_REVIVED,
         *_MARKS,
         *_INSIDE,
+        *CANCELLED,
+        *RESCHEDULED,
+        *OPEN_JOINS,
     )
 }

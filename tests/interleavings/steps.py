@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests.interleavings import places
 from tests.interleavings.link import Row
 from tests.interleavings.scheduler import Step
-from tests.interleavings.world import World, owner_of, soon
+from tests.interleavings.world import BrokenError, Raw, World, owner_of, soon
 
 Names = str | Sequence[str]
 
@@ -19,10 +19,12 @@ SAVEPOINT = Step("savepoint", lambda _w, _s: "SAVEPOINT one", ending="savepoint"
 BACK = Step("back to the savepoint", lambda _w, _s: "ROLLBACK TO SAVEPOINT one", ending="back")
 
 _KEYED = frozenset({"put", "mark_processed", "mark_dead", "mark_processing", "already_processed"})
-_OPERATING = frozenset({"replay", "discard"})
+_OPERATING = frozenset({"replay", "discard", "cancel", "reschedule"})
 """What works on an inbox message by its key, and may wait for others that do."""
 _ENDING = frozenset({"ack", "abandon", "release", "fail", "settle"})
 """What an owner does with its leases."""
+_HOLDING = _ENDING | _OPERATING | {"claim", "reap", "extend", "attach", "attach_many", "wait", "put"}
+"""What has a message in its hands, or a join."""
 
 
 def put(
@@ -120,8 +122,8 @@ def _settling(routine: str, names: Names | None, gain: str | None, **more: objec
         text,
         sql,
         then,
-        may_wait_for=frozenset({"attach"}),
-        may_wait_for_key=_KEYED,
+        may_wait_for=frozenset({"attach", "attach_many", "cancel"}),
+        may_wait_for_key=_KEYED | _OPERATING,
         about=frozenset(wanted or ()),
         looks=True,
     )
@@ -208,8 +210,8 @@ def already_processed(name: str) -> Step:
     return _by_key("already_processed", name, None)
 
 
-def start_join(name: str, steps: int) -> Step:
-    """Begins a join."""
+def start_join(name: str, steps: int | None) -> Step:
+    """Begins a join; an open one without a number."""
 
     def then(world: World, _session: str, rows: list[Row]) -> None:
         world.joins[name] = str(rows[0]["join_id"])
@@ -230,8 +232,62 @@ def attach(join: str, name: str) -> Step:
             if name in world.message_ids
             else None
         ),
-        may_wait_for=_ENDING | _OPERATING | {"claim", "reap", "attach", "wait", "put"},
-        errors=frozenset({"PB002"}),
+        may_wait_for=_HOLDING,
+        errors=frozenset({"PB002", "PB003"}),
+    )
+
+
+def attach_many(join: str, *names: str) -> Step:
+    """Makes messages steps, all or none."""
+
+    def sql(world: World, _session: str) -> str | None:
+        if any(name not in world.message_ids for name in names):
+            return None
+        chosen = ", ".join(f"'{world.message_ids[name]}'" for name in names)
+        return world.call(
+            "join_attach_many", join_id=world.joins[join], message_ids=Raw(f"ARRAY[{chosen}]::uuid[]")
+        )
+
+    return Step(
+        f"attach_many {', '.join(names)} to {join}",
+        sql,
+        may_wait_for=_HOLDING,
+        errors=frozenset({"PB002", "PB003"}),
+    )
+
+
+def cancel(*names: str) -> Step:
+    """Calls messages off, so that none goes on; may wait for whoever is just moving one of them."""
+
+    def sql(world: World, _session: str) -> str:
+        ids = [world.ids[name] for name in names if name in world.ids]
+        return f"{world.call(f'{world.box}_cancel', ids=ids)}; {places.going_on_text(world.box, ids)}"
+
+    def then(_world: World, session: str, rows: list[Row]) -> None:
+        if rows:
+            raise BrokenError(f"{session} has called off {names}, but {rows} go on")
+
+    return Step(
+        f"cancel {', '.join(names)}",
+        sql,
+        then,
+        may_wait_for=_HOLDING,
+        may_wait_for_key=_KEYED,
+        about=frozenset(names),
+    )
+
+
+def reschedule(*names: str, delay: float | None = None) -> Step:
+    """Gives messages another due time; waits only where an inbox's callers work on the same keys."""
+    return Step(
+        f"reschedule {', '.join(names)} " + ("now" if delay is None else f"in {delay:g}"),
+        lambda world, _s: world.call(
+            f"{world.box}_reschedule",
+            ids=[world.ids[name] for name in names if name in world.ids],
+            due_at=None if delay is None else soon(delay),
+        ),
+        may_wait_for_key=_KEYED | _ENDING | _OPERATING,
+        about=frozenset(names),
     )
 
 
@@ -247,7 +303,7 @@ def wait_for_join(join: str) -> Step:
         f"wait {join}",
         lambda world, _s: world.call("join_wait", join_id=world.joins[join]),
         then,
-        may_wait_for=frozenset({"attach"}),
+        may_wait_for=frozenset({"attach", "attach_many", "wait"}),
     )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.concurrency.planting import Bug
+from tests.interleavings.planted_cancel import PLANTED as PLANTED_CANCEL
 from tests.interleavings.protocols import PROTOCOLS
 from tests.interleavings.scheduler import exhaust
 from tests.interleavings.stops import stopping
@@ -205,11 +206,11 @@ PLANTED: list[tuple[Bug, str]] = [
     (
         Bug(
             "a step is attached to a lease that is not held",
-            "joins/_hold.sql",
+            "queue/_hold.sql",
             [
                 (
-                    "UPDATE {{ db.outbox_lease }} AS l SET topic = l.topic WHERE l.id = $1;",
-                    "PERFORM FROM {{ db.outbox_lease }} AS l WHERE l.id = $1;",
+                    "UPDATE {{ box.lease }} AS l SET topic = l.topic WHERE l.id = $1;",
+                    "PERFORM FROM {{ box.lease }} AS l WHERE l.id = $1;",
                 )
             ],
         ),
@@ -287,6 +288,9 @@ PLANTED: list[tuple[Bug, str]] = [
         "ticks around a replay into a group",
     ),
 ]
+
+
+PLANTED += PLANTED_CANCEL
 
 
 @pytest.mark.parametrize(("bug", "name"), PLANTED, ids=[bug.name.replace(" ", "_") for bug, _ in PLANTED])

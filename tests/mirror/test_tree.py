@@ -20,10 +20,12 @@ DIFFERENT_PARAMETERS = {
 
 ONE_SIDED = {
     "queue/_arrive.sql": "T-SQL has no low marks",
+    "queue/_cut_runs.sql": "T-SQL has no runs",
     "queue/_end_groups.sql": "T-SQL's groups have no rows, an application lock takes their place",
     "queue/_patrol.sql": "T-SQL has no low marks",
     "queue/_surplus.sql": "T-SQL's claims look who holds a group under the application lock",
     "queue/_sweep.sql": "T-SQL's claim buries the expired of each set that it looks at",
+    "queue/_take.sql": "T-SQL cannot hand a set to a caller, so cancel takes them itself",
     "queue/_unpaused.sql": "PostgreSQL's claim reads past paused topics from a low mark",
 }
 """Templates of internal routines that one dialect has no use for, and why."""
@@ -33,6 +35,7 @@ SAME_TYPES = {
     "text": "nvarchar(max)",
     "bigint[]": "nvarchar(max)",
     "text[]": "nvarchar(max)",
+    "uuid[]": "nvarchar(max)",
     "jsonb": "nvarchar(max)",
     "timestamptz": "datetimeoffset(6)",
     "bytea": "varbinary(max)",

@@ -123,6 +123,7 @@ def test_messages_have_the_columns_of_their_routines() -> None:
         "join_wait": pysqlbox.WaitEnqueued,
         "ledger_try_begin": pysqlbox.LedgerClaim,
         "ledger_get": pysqlbox.LedgerEntry,
+        "ledger_list": pysqlbox.LedgerKey,
     }
     for dialect in DIALECTS:
         for name, kind in types.items():

@@ -1,4 +1,4 @@
--- after: _hold, _step
+-- after: _step
 {% import "macros/arguments.sql" as arguments with context %}
 
 -- Counts a step that is not counted yet, whatever its message does later.
@@ -33,7 +33,7 @@ BEGIN
 
     BEGIN TRANSACTION;
     -- One that is over was counted by that. Of one that is not, nobody else can decide before this transaction ends.
-    EXEC {{ db._join_hold }} @id = @id, @state = @held OUTPUT;
+    EXEC {{ db._outbox_hold }} @id = @id, @state = @held OUTPUT;
     IF @held = N'pending'
     BEGIN
         UPDATE {{ db.join_member }} WITH (ROWLOCK)

@@ -1,9 +1,10 @@
--- after: _hold, _step
+-- after: _step
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/locks.sql" as locks with context %}
 
--- Makes a message of the outbox a step of a join. One that is over already counts at once.
+-- Makes a message of the outbox a step of a join, up to the number that it expects. One that is over already counts
+-- at once. An open join takes any number until it is closed.
 -- Until the transaction ends nobody can settle or claim the message: who settles it then finds the step. So within
 -- one transaction attach messages that others may be working on in id order.
 -- join_id: not null
@@ -47,7 +48,7 @@ BEGIN
     )
     BEGIN
         SELECT @id = m.id FROM {{ db.outbox_message }} AS m WHERE m.message_id = @message_id;
-        EXEC {{ db._join_hold }} @id = @id, @state = @state OUTPUT;
+        EXEC {{ db._outbox_hold }} @id = @id, @state = @state OUTPUT;
         IF @state IS NULL
         {{ arguments.refuse(51002, "message_id: no such message") | indent(4) }}
         SET @refusal = CONCAT(N'join_id: the join is ', @status);

@@ -5,7 +5,7 @@
 
 -- Ends a join whose steps are all over, and enqueues what join_wait was given for that: what a join.wait handler calls.
 -- Exactly one of any number of callers ends it and enqueues; the others, later ones too, get the same answer.
--- Before the last step it answers Pending and writes nothing; of a cancelled join it answers Cancelled.
+-- Before the last step, and as long as the join is open, it answers Pending and writes nothing; of a cancelled join it answers Cancelled.
 -- join_id: not null
 -- returns: status, completed_steps, failed_steps, expected_steps, enqueued_message_id; the last null if none was enqueued
 -- errors: PB001, PB002

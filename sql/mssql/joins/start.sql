@@ -3,7 +3,7 @@
 
 -- Begins a join: a fan-in that waits for a number of messages of the outbox, its steps.
 -- tenant_id: 1 to 255 characters
--- expected_steps: at least 1
+-- expected_steps: at least 1; null for an open join, which join_wait closes at the number attached by then
 -- metadata: the caller's own, kept as it is; may be null
 -- returns: join_id
 -- errors: PB001
@@ -11,7 +11,7 @@
 -- role: producer
 CREATE OR ALTER PROCEDURE {{ db.join_start }}
     @tenant_id nvarchar(max),
-    @expected_steps int,
+    @expected_steps int = NULL,
     @metadata nvarchar(max) = NULL
 AS
 BEGIN
@@ -25,8 +25,8 @@ BEGIN
         OR LEN(@tenant_id + N'.') = 1
         OR LEN((@tenant_id + N'.') COLLATE Latin1_General_100_BIN2) > 256
     {{ arguments.reject("tenant_id", "must have from 1 to 255 characters") }}
-    IF @expected_steps IS NULL OR @expected_steps < 1
-    {{ arguments.reject("expected_steps", "must be at least 1") }}
+    IF @expected_steps < 1
+    {{ arguments.reject("expected_steps", "must be at least 1, or null") }}
 
     INSERT INTO {{ db.join }} (
         join_id, tenant_key, expected_steps, attached_steps, completed_steps, failed_steps, status, metadata, created_at,

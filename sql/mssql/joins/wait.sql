@@ -1,10 +1,11 @@
--- after: _hold, _nudge
+-- after: _nudge
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/locks.sql" as locks with context %}
 
 -- Enqueues the message that brings a join to its end: topic join.wait, payload {"join_id": "..."}; it is parked and
 -- becomes due with the last step. Its handler calls join_resolve, which enqueues what is given here.
+-- An open join is closed: from here on it waits for the steps that it has by now. With none it is complete at once.
 -- A second call on a pending join replaces what was given, and answers the same message while that one is not over.
 -- Parked for an hour at most: that is a safety net for handlers that ask too early, and nobody polls.
 -- join_id: not null
@@ -53,9 +54,10 @@ BEGIN
 
     BEGIN TRANSACTION;
     {{ locks.wait(locks.join("@join_id"), "join") }}
+    -- Whoever attaches has the join locked: what is attached by now is all that an open one waits for.
     SELECT
         @status = j.status, @completed_steps = j.completed_steps, @failed_steps = j.failed_steps,
-        @expected_steps = j.expected_steps, @id = j.wait_id, @message_id = j.wait_message_id
+        @expected_steps = ISNULL(j.expected_steps, j.attached_steps), @id = j.wait_id, @message_id = j.wait_message_id
     FROM {{ db.join }} AS j
     WHERE j.join_id = @join_id;
     IF @status IS NULL
@@ -64,7 +66,7 @@ BEGIN
     IF @status <> N'Pending'
     {{ arguments.refuse(51003, "@refusal") }}
 
-    EXEC {{ db._join_hold }} @id = @id, @state = @state OUTPUT;
+    EXEC {{ db._outbox_hold }} @id = @id, @state = @state OUTPUT;
     SET @now_at = {{ clock.now() }};
     IF @state IS NULL OR @state <> N'pending'
     BEGIN
@@ -87,6 +89,7 @@ BEGIN
 
     UPDATE {{ db.join }} WITH (ROWLOCK)
     SET
+        expected_steps = @expected_steps,
         wait_id = @id,
         wait_message_id = @message_id,
         fail_if_any_step_failed = @fail_if_any_step_failed,

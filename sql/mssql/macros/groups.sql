@@ -20,6 +20,19 @@ same, and none is passed over.
     END;
 {%- endmacro %}
 
+{#-
+Waits for the groups of a table's group_key, one after another in the order of their names; who has the lock already keeps
+it. @group_key is the caller's variable.
+-#}
+{% macro wait_all(table, of=none) -%}
+    SET @group_key = (SELECT MIN(g.group_key) FROM {{ table }} AS g);
+    WHILE @group_key IS NOT NULL
+    BEGIN
+        {{ locks.wait(locks.group("@group_key", of), "group") | indent(4) }}
+        SET @group_key = (SELECT MIN(g.group_key) FROM {{ table }} AS g WHERE g.group_key > @group_key);
+    END;
+{%- endmacro %}
+
 {#- Whether anybody's lease of a group is committed, or is this transaction's own. -#}
 {% macro is_held(group_key) -%}
     EXISTS (

@@ -12,7 +12,8 @@
 CREATE OR ALTER PROCEDURE {{ box._bury }}
     @ids nvarchar(max),
     @error nvarchar(max),
-    @expired bit
+    @expired bit,
+    @cancelled bit = 0
 AS
 BEGIN
     {{ arguments.begin() }}
@@ -31,8 +32,8 @@ BEGIN
         INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = w.id
         OPTION (KEEPFIXED PLAN);
 
-    INSERT INTO {{ box.dead }} (id, died_at, expired, topic_key)
-    SELECT m.id, @now_at, @expired, m.topic + N'.'
+    INSERT INTO {{ box.dead }} (id, died_at, expired, cancelled, topic_key)
+    SELECT m.id, @now_at, @expired, @cancelled, m.topic + N'.'
     FROM @wanted AS w
     INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = w.id
     OPTION (KEEPFIXED PLAN);

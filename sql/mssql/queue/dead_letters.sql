@@ -1,6 +1,6 @@
 {% import "macros/arguments.sql" as arguments with context %}
 
--- Dead and expired messages, a page at a time.
+-- Dead, expired and cancelled messages, a page at a time.
 -- limit: from 1 to 10000
 -- after_id: the last id of the page before
 -- topic: only this one; null for all

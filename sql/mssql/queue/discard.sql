@@ -1,7 +1,7 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/settling.sql" as settling with context %}
 
--- Deletes the dead and expired among these messages; all others are passed over.
+-- Deletes the dead, expired and cancelled among these messages; all others are passed over.
 -- ids: not null
 -- returns: affected
 -- errors: PB001

@@ -4,7 +4,8 @@
 {% import "macros/settling.sql" as settling with context %}
 {% import "macros/clock.sql" as clock with context %}
 
--- Brings dead and expired messages back: claimable at once behind what waits already, attempt 0, last_error kept.
+-- Brings dead, expired and cancelled messages back: claimable at once behind what waits already, attempt 0,
+-- last_error kept.
 -- All or none: a message among them that is not dead is refused. Unknown ids are passed over.
 -- ids: not null
 -- returns: affected

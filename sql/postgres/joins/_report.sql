@@ -29,7 +29,7 @@ BEGIN
     END IF;
 
     -- One that is over was counted by that. Of one that is not, nobody else can decide before this transaction ends.
-    IF {{ db._join_hold }}(work_id) = 'pending' THEN
+    IF {{ db._outbox_hold }}(work_id) = 'pending' THEN
         UPDATE {{ db.join_member }} AS jm
         SET counted = state
         WHERE jm.join_id = $1 AND jm.message_id = $2 AND jm.counted IS NULL;

@@ -6,7 +6,8 @@ SET enable_seqscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
-    -- Makes a message of the outbox a step of a join. One that is over already counts at once.
+    -- Makes a message of the outbox a step of a join, up to the number that it expects. One that is over already counts
+    -- at once. An open join takes any number until it is closed.
     -- Until the transaction ends nobody can settle or claim the message: who settles it then finds the step. So within
     -- one transaction attach messages that others may be working on in id order.
     -- join_id: not null
@@ -40,7 +41,7 @@ BEGIN
     IF work_id IS NULL THEN
         SELECT m.id INTO work_id FROM {{ db.outbox_message }} AS m WHERE m.id = {{ "$2" | drawn_id }} AND m.message_id = $2;
     END IF;
-    state := {{ db._join_hold }}(work_id);
+    state := {{ db._outbox_hold }}(work_id);
     IF state IS NULL THEN
         RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'message_id: no such message';
     ELSIF known.status <> 'Pending' THEN

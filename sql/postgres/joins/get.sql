@@ -12,7 +12,8 @@ CREATE OR REPLACE FUNCTION {{ db.join_get }}(
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    -- One join with its counters. status is Pending, Completed, Failed or Cancelled.
+    -- One join with its counters. status is Pending, Completed, Failed or Cancelled; expected_steps is null while the
+    -- join is open.
     -- join_id: not null
     -- returns: join_id, tenant_id, expected_steps, completed_steps, failed_steps, status, metadata, created_at, last_updated_at
     -- errors: PB001, PB002

@@ -14,7 +14,7 @@ SET plan_cache_mode = force_generic_plan
 AS $$
     -- Ends a join whose steps are all over, and enqueues what join_wait was given for that: what a join.wait handler calls.
     -- Exactly one of any number of callers ends it and enqueues; the others, later ones too, get the same answer.
-    -- Before the last step it answers Pending and writes nothing; of a cancelled join it answers Cancelled.
+    -- Before the last step, and as long as the join is open, it answers Pending and writes nothing; of a cancelled join it answers Cancelled.
     -- join_id: not null
     -- returns: status, completed_steps, failed_steps, expected_steps, enqueued_message_id; the last null if none was enqueued
     -- errors: PB001, PB002
@@ -38,7 +38,7 @@ BEGIN
     INTO status, completed_steps, failed_steps, expected_steps, enqueued_message_id
     FROM {{ db.outbox_joins }} AS v
     WHERE v.join_id = $1;
-    IF status <> 'Pending' OR completed_steps + failed_steps < expected_steps THEN
+    IF status <> 'Pending' OR expected_steps IS NULL OR completed_steps + failed_steps < expected_steps THEN
         RETURN;
     END IF;
 

@@ -15,6 +15,7 @@ SET plan_cache_mode = force_generic_plan
 AS $$
     -- Enqueues the message that brings a join to its end: topic join.wait, payload {"join_id": "..."}; it is parked and
     -- becomes due with the last step. Its handler calls join_resolve, which enqueues what is given here.
+    -- An open join is closed: from here on it waits for the steps that it has by now. With none it is complete at once.
     -- A second call on a pending join replaces what was given, and answers the same message while that one is not over.
     -- Parked for an hour at most: that is a safety net for handlers that ask too early, and nobody polls.
     -- join_id: not null
@@ -29,6 +30,7 @@ AS $$
     -- role: producer
 DECLARE
     known {{ db.join }};
+    attached_steps integer;
     is_complete boolean;
     now_at timestamptz;
     wait_id bigint;
@@ -50,11 +52,29 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: the join is ' || known.status;
     END IF;
 
-    IF {{ db._join_hold }}(known.wait_id) = 'pending' THEN
+    IF known.expected_steps IS NULL THEN
+        -- Whoever attaches has the join's row locked, so these are all.
+        attached_steps := coalesce((
+            SELECT jm.no FROM {{ db.join_member }} AS jm WHERE jm.join_id = $1 ORDER BY jm.no DESC LIMIT 1
+        ), 0);
+        IF current_setting('transaction_isolation') <> 'read committed' THEN
+            -- All that an older snapshot shows: it is so only if the next number is free.
+            BEGIN
+                INSERT INTO {{ db.join_member }} (join_id, message_id, id, no, attached_at)
+                VALUES ($1, gen_random_uuid(), 0, attached_steps + 1, {{ db._now }}());
+                RAISE EXCEPTION USING ERRCODE = 'no_data_found';
+            EXCEPTION
+                WHEN no_data_found THEN NULL;
+                WHEN unique_violation THEN
+                    RAISE EXCEPTION USING ERRCODE = 'serialization_failure', MESSAGE = 'join_id: a step was attached meanwhile';
+            END;
+        END IF;
+    END IF;
+    IF {{ db._outbox_hold }}(known.wait_id) = 'pending' THEN
         wait_id := known.wait_id;
         wait_message_id := known.wait_message_id;
     ELSE
-        SELECT v.completed_steps + v.failed_steps = v.expected_steps INTO is_complete
+        SELECT v.completed_steps + v.failed_steps = coalesce(v.expected_steps, attached_steps) INTO is_complete
         FROM {{ db.outbox_joins }} AS v
         WHERE v.join_id = $1;
         SELECT e.id, e.message_id INTO wait_id, wait_message_id
@@ -67,6 +87,7 @@ BEGIN
     now_at := {{ db._now }}();
     UPDATE {{ db.join }} AS j
     SET
+        expected_steps = coalesce(j.expected_steps, wait.attached_steps),
         wait_id = wait.id,
         wait_message_id = wait.message_id,
         fail_if_any_step_failed = $2,
@@ -75,7 +96,7 @@ BEGIN
         on_fail_topic = $5,
         on_fail_payload = $6,
         last_updated_at = now_at
-    FROM (SELECT wait_id AS id, wait_message_id AS message_id) AS wait
+    FROM (SELECT wait_id AS id, wait_message_id AS message_id, attached_steps) AS wait
     WHERE j.join_id = $1;
     -- Steps that are being settled just now are not seen here, nor is this message by who settles them: whoever looks
     -- at the join after both are committed sees both.

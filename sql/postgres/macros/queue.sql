@@ -5,10 +5,10 @@
     PERFORM pg_current_xact_id(), pg_sequence_last_value({{ box._ids | literal }})
 {%- endmacro %}
 {# Whether a message is done: no run is longer than 1000 and none overlaps another, so one probe tells. #}
-{% macro is_done(id) %}
+{% macro is_done(id, done=none) %}
 EXISTS (
         SELECT FROM (
-            SELECT n.id + n.span AS next_id FROM {{ box.done }} AS n
+            SELECT n.id + n.span AS next_id FROM {{ done or box.done }} AS n
             WHERE n.id <= {{ id }} AND n.id > {{ id }} - 1000
             ORDER BY n.id DESC
             LIMIT 1

@@ -1,5 +1,10 @@
 {% import "macros/texts.sql" as texts with context %}
-CREATE OR REPLACE FUNCTION {{ box._bury }}(ids bigint[], error text, expired boolean)
+CREATE OR REPLACE FUNCTION {{ box._bury }}(
+    ids bigint[],
+    error text,
+    expired boolean,
+    cancelled boolean DEFAULT false
+)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -21,8 +26,8 @@ BEGIN
         WHERE m.id = ANY (ids);
     END IF;
 
-    INSERT INTO {{ box.dead }} (id, died_at, expired, topic)
-    SELECT m.id, now_at, expired, m.topic
+    INSERT INTO {{ box.dead }} (id, died_at, expired, cancelled, topic)
+    SELECT m.id, now_at, expired, cancelled, m.topic
     FROM {{ box.message }} AS m
     WHERE m.id = ANY (ids)
     ORDER BY m.id;

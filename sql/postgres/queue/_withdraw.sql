@@ -3,7 +3,7 @@ RETURNS bigint[]
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    -- Takes messages out of where they wait: ready, scheduled or a group. A message waits in exactly one place, and
+    -- Takes messages out of where they wait: ready (but no runs), scheduled or a group. A message waits in exactly one place, and
     -- whoever takes its row there has it; what another transaction is just taking is passed over, nobody waits.
     -- returns: bigint[]; those taken
     -- errors: none
@@ -22,7 +22,7 @@ BEGIN
         WHERE r.ctid = ANY (ARRAY(
             SELECT c.ctid
             FROM place
-            INNER JOIN {{ box.ready }} AS c ON c.lane = place.lane AND c.ticket = place.id AND c.id = place.id
+            INNER JOIN {{ box.ready }} AS c ON c.lane = place.lane AND c.ticket = place.id AND c.id = place.id AND c.span = 1
             FOR UPDATE OF c SKIP LOCKED
         ))
         RETURNING r.id

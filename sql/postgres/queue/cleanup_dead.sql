@@ -7,7 +7,8 @@ SET enable_seqscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
-    -- Deletes up to batch_size dead or expired messages that died longer ago than the retention, oldest first.
+    -- Deletes up to batch_size dead, expired or cancelled messages that died longer ago than the retention, oldest
+    -- first.
     -- retention_seconds: from 0 to 1000000000
     -- batch_size: from 1 to 10000
     -- returns: affected

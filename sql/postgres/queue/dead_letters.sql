@@ -38,7 +38,7 @@ RETURNS SETOF record
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-    -- Dead and expired messages, a page at a time.
+    -- Dead, expired and cancelled messages, a page at a time.
     -- limit: from 1 to 10000
     -- after_id: the last id of the page before
     -- topic: only this one; null for all

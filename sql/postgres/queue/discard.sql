@@ -7,7 +7,7 @@ SET enable_seqscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
-    -- Deletes the dead and expired among these messages; all others are passed over.
+    -- Deletes the dead, expired and cancelled among these messages; all others are passed over.
     -- ids: not null
     -- returns: affected
     -- errors: PB001

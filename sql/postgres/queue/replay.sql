@@ -7,7 +7,8 @@ SET enable_seqscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
 AS $$
-    -- Brings dead and expired messages back: claimable at once behind what waits already, attempt 0, last_error kept.
+    -- Brings dead, expired and cancelled messages back: claimable at once behind what waits already, attempt 0,
+    -- last_error kept.
     -- All or none: a message among them that is not dead is refused. Unknown ids are passed over.
     -- ids: not null
     -- returns: affected

@@ -8,6 +8,7 @@ SELECT
     CASE
         WHEN n.id IS NOT NULL THEN N'Done'
         WHEN d.expired = 1 THEN N'Expired'
+        WHEN d.cancelled = 1 THEN N'Cancelled'
         WHEN d.id IS NOT NULL THEN N'Dead'
         WHEN s.processing = 1 THEN N'Processing'
         WHEN s.id IS NOT NULL THEN N'Seen'

@@ -8,6 +8,7 @@ SELECT
         WHEN l.id IS NOT NULL THEN N'InProgress'
         WHEN d.id IS NULL THEN N'Ready'
         WHEN d.expired = 1 THEN N'Expired'
+        WHEN d.cancelled = 1 THEN N'Cancelled'
         ELSE N'Failed'
     END AS status,
     m.attempt, m.created_at, m.due_at, m.expires_at, m.last_error,

@@ -1,10 +1,10 @@
--- Fan-ins: how many steps are awaited, and what happens once all of them are over. completed_steps and failed_steps
+-- Fan-ins: how many steps are awaited (null as long as the join is open: until join_wait nobody knows), and what happens once all of them are over. completed_steps and failed_steps
 -- are the folded part of the log in join_tally: the true counts are these plus that.
 CREATE TABLE {{ db.join }} (
     join_id uuid NOT NULL,
     no bigint GENERATED ALWAYS AS IDENTITY,
     tenant_id text COLLATE "C" NOT NULL,
-    expected_steps integer NOT NULL,
+    expected_steps integer,
     completed_steps integer NOT NULL,
     failed_steps integer NOT NULL,
     status text COLLATE "C" NOT NULL,
@@ -22,7 +22,7 @@ CREATE TABLE {{ db.join }} (
     enqueued_message_id uuid,
     CONSTRAINT {{ key.pk_join }} PRIMARY KEY (join_id),
     CONSTRAINT {{ key.uq_join_no }} UNIQUE (no),
-    CONSTRAINT {{ key.ck_join_expected_steps }} CHECK (expected_steps >= 1),
+    CONSTRAINT {{ key.ck_join_expected_steps }} CHECK (expected_steps >= 0),
     CONSTRAINT {{ key.ck_join_counted_steps }} CHECK (
         completed_steps >= 0 AND failed_steps >= 0 AND completed_steps + failed_steps <= expected_steps
     ),

@@ -5,6 +5,7 @@ SELECT
     CASE
         WHEN n.id IS NOT NULL THEN 'Done'
         WHEN d.expired THEN 'Expired'
+        WHEN d.cancelled THEN 'Cancelled'
         WHEN d.id IS NOT NULL THEN 'Dead'
         WHEN s.processing THEN 'Processing'
         WHEN s.id IS NOT NULL THEN 'Seen'

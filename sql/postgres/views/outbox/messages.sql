@@ -8,6 +8,7 @@ SELECT
         WHEN l.id IS NOT NULL THEN 'InProgress'
         WHEN d.id IS NULL THEN 'Ready'
         WHEN d.expired THEN 'Expired'
+        WHEN d.cancelled THEN 'Cancelled'
         ELSE 'Failed'
     END AS status,
     m.attempt, m.created_at, m.due_at, m.expires_at, m.last_error,

@@ -1,0 +1,46 @@
+"""``pysqlbox cancel``: call messages off that are not over yet."""
+
+from __future__ import annotations
+
+import click
+
+from pysqlbox.cli.options import box_option, deployment, json_option, schema_option, url_option
+from pysqlbox.cli.output import echo_json
+
+__all__ = ["cancel"]
+
+
+@click.command()
+@url_option
+@schema_option
+@box_option
+@click.argument("ids", nargs=-1, required=True, type=click.IntRange(1, 2**63 - 1))
+@click.option("--reason", help="Kept as the message's last error.")
+@json_option
+@click.pass_context
+def cancel(
+    ctx: click.Context,
+    url: str | None,
+    schema: str,
+    name: str,
+    ids: tuple[int, ...],
+    reason: str | None,
+    as_json: bool,
+) -> None:
+    """Call off messages that are not over yet, waiting or leased. Exit code 1: all were over, or unknown.
+
+    They stay among the dead letters as Cancelled, until a replay or a discard.
+
+    \b
+    Examples:
+      pysqlbox cancel 17 18
+      pysqlbox cancel 17 --box orders --reason "order withdrawn"
+    """
+    with deployment(url, schema) as box:
+        affected = box.queue(name).cancel(ids, reason=reason)
+    if as_json:
+        echo_json({"cancelled": affected})
+    else:
+        click.echo(f"cancelled {affected}")
+    if not affected:
+        ctx.exit(1)
