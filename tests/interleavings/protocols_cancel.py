@@ -222,7 +222,7 @@ RESCHEDULED = [
     Protocol(
         "the head of a group is made due while one claims",
         {O: [reschedule("m1"), COMMIT], W: [claim(), COMMIT], V: [alone(claim())]},
-        all_of(A, put("m1", group="g", delay=3000), put("m2", group="g")),
+        all_of(A, put("m1", group="g", delay=900), put("m2", group="g")),
     ),
     Protocol(
         "a message is put off, made due and called off",
