@@ -12,8 +12,8 @@ import uuid
 from dataclasses import dataclass
 
 from pysqlbox.errors import AccessDenied, PysqlboxError
-from pysqlbox.worker.crew import Crew
-from pysqlbox.worker.sessions import Session
+from pysqlbox.worker.database import WorkerConnection
+from pysqlbox.worker.scheduler import Scheduler
 
 __all__ = ["Caretaker", "Chore"]
 
@@ -35,12 +35,14 @@ class Chore:
 class Caretaker:
     """Does the chores in a thread of its own, whenever it wins the round."""
 
-    def __init__(self, crew: Crew, session: Session, owner: uuid.UUID, chores: list[Chore]) -> None:
-        self._crew = crew
-        self._session = session
+    def __init__(
+        self, scheduler: Scheduler, connection: WorkerConnection, owner: uuid.UUID, chores: list[Chore]
+    ) -> None:
+        self._scheduler = scheduler
+        self._connection = connection
         self._owner = owner
         self._chores = chores
-        self._log = crew.lanes[0].log
+        self._log = scheduler.boxes[0].log
 
     def run(self) -> None:
         """Until the worker stops."""
@@ -50,7 +52,7 @@ class Caretaker:
         try:
             while self._chores:
                 chore = min(self._chores, key=lambda chore: chore.next_at)
-                if self._crew.pause(max(0.0, chore.next_at - time.monotonic())):
+                if self._scheduler.pause(max(0.0, chore.next_at - time.monotonic())):
                     return
                 chore.next_at = time.monotonic() + chore.every_seconds * random.uniform(0.9, 1.1)
                 try:
@@ -62,10 +64,10 @@ class Caretaker:
                 except PysqlboxError as error:
                     self._log.warning("%s: %s failed: %s", chore.box, chore.name, error)
         finally:
-            self._session.close()
+            self._connection.close()
 
     def _elected(self, chore: Chore) -> bool:
-        rows = self._session.call(
+        rows = self._connection.call(
             "ledger_try_begin",
             {
                 "key": f"pysqlbox:{chore.name}:{chore.box}",
@@ -78,12 +80,12 @@ class Caretaker:
 
     def _do(self, chore: Chore) -> None:
         total = 0
-        while not self._crew.stopping:
-            rows = self._session.call(chore.routine, {**chore.arguments, "batch_size": BATCH})
+        while not self._scheduler.stopping:
+            rows = self._connection.call(chore.routine, {**chore.arguments, "batch_size": BATCH})
             affected = int(str(rows[0]["affected"]))
             total += affected
             if affected < BATCH:
                 break
-            self._crew.pause(0.05)  # others come first
+            self._scheduler.pause(0.05)  # others come first
         if total:
             self._log.info("%s: %s, %d messages", chore.box, chore.name, total)

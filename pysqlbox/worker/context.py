@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any
 
-from pysqlbox.worker.crew import copy_of
-
 if TYPE_CHECKING:
-    from pysqlbox.worker.hand import Hand
+    from pysqlbox.worker.assignment import Assignment
+    from pysqlbox.worker.scheduler import Scheduler
 
 __all__ = ["Context"]
 
@@ -17,10 +15,11 @@ __all__ = ["Context"]
 class Context:
     """Handed to a handler that takes a second argument: whether to stop early, and what it handles."""
 
-    __slots__ = ("_hand", "messages")
+    __slots__ = ("_assignment", "_scheduler", "messages")
 
-    def __init__(self, hand: Hand, messages: list[Any]) -> None:
-        self._hand = hand
+    def __init__(self, scheduler: Scheduler, assignment: Assignment, messages: list[Any]) -> None:
+        self._scheduler = scheduler
+        self._assignment = assignment
         self.messages = messages
 
     @property
@@ -30,18 +29,20 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop early: the worker is stopping, the handler's time is up, or the lease is lost."""
-        hand = self._hand
+        """Whether to stop early: the worker is stopping, the handler's time is up, or a message was lost.
+
+        A message is lost when it was cancelled, or when its lease ran out and it may be somebody else's.
+        """
+        assignment = self._assignment
         return (
-            hand.crew.stopping
-            or hand.written_off
-            or time.monotonic() - hand.leased_at > hand.settings.lease_seconds
-            or any(copy_of(message) in hand.crew.lost for message in self.messages)
+            self._scheduler.stopping
+            or assignment.overrun
+            or any(assignment.is_lost(message) for message in self.messages)
         )
 
     def wait(self, seconds: float) -> bool:
         """Sleep, but not longer than the worker runs; whether to stop early."""
-        self._hand.crew.pause(seconds)
+        self._scheduler.pause(seconds)
         return self.cancelled
 
     def __repr__(self) -> str:

@@ -7,11 +7,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.typed import batch_decoder_for, decoder_for
 from pysqlbox.worker.results import Ack, DeadLetter, Delay, Release, Result, Retry
+
+if TYPE_CHECKING:
+    from pysqlbox.worker.assignment import Assignment
 
 __all__ = ["Handler", "Handlers", "Message", "seconds"]
 
@@ -41,9 +44,11 @@ class Handler:
         "concurrency",
         "decode",
         "function",
+        "hanging",
         "is_async",
         "parked",
         "passed_over",
+        "simple",
         "takes_context",
         "timeout",
         "topic",
@@ -70,8 +75,12 @@ class Handler:
         self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004  # not a test for callability: an async __call__
         )
+        #: Whether there is nothing to it but to call it with a message.
+        self.simple = not (batch or concurrency or self.takes_context or self.is_async)
+        #: How many of its places are taken, and how many of these by calls that have overrun their time.
         self.active = 0
-        self.parked: deque[Any] = deque()
+        self.hanging = 0
+        self.parked: deque[Assignment] = deque()
         self.passed_over = False
 
     def results(self, messages: Sequence[Message], answer: object) -> list[Result]:
@@ -144,7 +153,7 @@ class Handlers:
             handler.passed_over = True
         return {handler.topic for handler in found}
 
-    def enter(self, handler: Handler, work: object) -> bool:
+    def enter(self, handler: Handler, work: Assignment) -> bool:
         """Take one of a limited handler's places, or park the work until one is free."""
         with self._lock:
             if handler.active < (handler.concurrency or 0):
@@ -153,27 +162,37 @@ class Handlers:
             handler.parked.append(work)
             return False
 
-    def leave(self, handler: Handler) -> tuple[Any, bool]:
+    def hangs(self, handler: Handler) -> None:
+        """A call has overrun its time; it keeps its place until it returns."""
+        with self._lock:
+            handler.hanging += 1
+
+    def leave(self, handler: Handler, *, hung: bool) -> tuple[Assignment | None, bool]:
         """Give a place back: what was parked for it first, if anything, and whether to ask the database.
 
         That is so if claims have passed the topic over for want of a place, and nothing is parked any more.
         """
         with self._lock:
             handler.active -= 1
+            handler.hanging -= hung
             parked = handler.parked.popleft() if handler.parked else None
             ask = handler.passed_over and not handler.parked
             if ask:
                 handler.passed_over = False
             return parked, ask
 
-    def unpark_one(self, handler: Handler) -> Any:
-        """What is parked for a place that nobody took, because what was to take it was given up."""
-        with self._lock:
-            if handler.parked and handler.active < (handler.concurrency or 0):
-                return handler.parked.popleft()
-            return None
+    def unpark_hopeless(self) -> list[Assignment]:
+        """What waits for places that are all held by calls that have overrun their time."""
+        found: list[Assignment] = []
+        for handler in self._limited:
+            if handler.parked and handler.hanging:
+                with self._lock:
+                    if handler.hanging >= (handler.concurrency or 0):
+                        found.extend(handler.parked)
+                        handler.parked.clear()
+        return found
 
-    def unpark(self) -> list[Any]:
+    def unpark(self) -> list[Assignment]:
         """Everything that is parked, which is then nobody's (when the worker stops)."""
         with self._lock:
             found = [work for handler in self._limited for work in handler.parked]
@@ -181,7 +200,7 @@ class Handlers:
                 handler.parked.clear()
             return found
 
-    def parked(self) -> list[Any]:
+    def parked(self) -> list[Assignment]:
         """Everything that is parked now, for the lease keeper."""
         return [work for handler in self._limited for work in list(handler.parked)]
 

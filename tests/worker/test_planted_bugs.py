@@ -12,11 +12,24 @@ from typing import Any
 import pytest
 
 import pysqlbox
-from pysqlbox.worker import caretaker, crew, hand, handlers, keeper, lanes, plan, sessions, worker
+from pysqlbox.worker import (
+    assignment,
+    caretaker,
+    exchange,
+    handlers,
+    handling,
+    lease_keeper,
+    outcomes,
+    plan,
+    scheduler,
+    served_box,
+    worker_run,
+)
 from tests.support.database import Database
 from tests.worker import (
     support,
     test_batches,
+    test_bounds,
     test_chores,
     test_groups,
     test_handlers,
@@ -52,22 +65,22 @@ def bug(
 PLANTED = [
     # Results
     bug(
-        "an exception is taken for an ack", hand.Hand, "_verdict",
+        "an exception is taken for an ack", handling.Handling, "verdict",
         "return Retry(error=reason)", "return Ack()",
         test_results.test_obx_050_ibx_075_any_exception_means_another_try, error=ValueError("wrong"),
     ),
     bug(
-        "non-retryable errors are retried", hand.Hand, "_verdict",
+        "non-retryable errors are retried", handling.Handling, "verdict",
         "isinstance(error, NonRetryable | Undecodable)", "isinstance(error, Undecodable)",
         test_results.test_non_retryable_is_given_up_at_once,
     ),
     bug(
-        "one attempt too many", lanes.Lane, "gives_up",
+        "one attempt too many", served_box.ServedBox, "gives_up",
         "0 < limit <= attempt", "0 < limit < attempt",
         test_results.test_contract_an_exception_retries_until_the_workers_max_attempts_then_dead,
     ),
     bug(
-        "a reason is sent as it is", sessions.Outcomes, "add",
+        "a reason is sent as it is", outcomes.Outcomes, "add",
         "storable(error)", "error",
         test_results.test_obx_050_ibx_075_any_exception_means_another_try, error=ValueError("nul \0"),
     ),
@@ -78,20 +91,19 @@ PLANTED = [
         test_batches.test_nonsense_means_another_try_for_all, answer=[],
     ),
     bug(
-        "one payload costs the whole batch", hand.Hand, "_decode",
-        "results[message.id] = self._verdict(lane, message, error)",
-        "results.update((m.id, self._verdict(lane, m, error)) for m in messages)\n            return [], []",
+        "one payload costs the whole batch", handling.Handling, "_decode",
+        "results[message.id] = self.verdict(box, message, error)",
+        "results.update((m.id, self.verdict(box, m, error)) for m in messages)\n            return [], []",
         test_batches.test_one_undecodable_message_costs_its_batch_nothing,
     ),
     # Groups
     bug(
         "the plan ignores groups", plan, "plan",
-        "if not batches and not any(message.group_id is not None for message in messages):",
-        "if not batches:",
+        "if not grouped and not box.handlers.any_batch:", "if not box.handlers.any_batch:",
         test_groups.test_a_retry_holds_up_its_group_and_releases_those_behind_it, how=ValueError("again"),
     ),
     bug(
-        "a group goes on past a retry", hand.Hand, "_do",
+        "a group goes on past a retry", handling.Handling, "steps",
         "if not going:", "if False:",
         test_groups.test_a_retry_holds_up_its_group_and_releases_those_behind_it, how=ValueError("again"),
     ),
@@ -102,60 +114,60 @@ PLANTED = [
         test_topics.test_never_more_at_once_than_the_topics_concurrency, limit=1, sleep=0.12,
     ),
     bug(
-        "what is parked is forgotten", hand.Hand, "_leave",
+        "what is parked is forgotten", handling.Handling, "_leave",
         "if parked is not None:", "if False:",
         test_topics.test_never_more_at_once_than_the_topics_concurrency, limit=1, sleep=0.12,
     ),
     bug(
-        "a hanging handler keeps its place", hand.Hand, "take_away",
-        "handler.concurrency is not None", "False",
-        test_handlers.test_a_hanging_handler_gives_its_place_in_a_limited_topic_back,
+        "a hanging handler gives its place away", lease_keeper.LeaseKeeper, "_look",
+        "self._handlers.hangs(handler)", "handler.active -= 1",
+        test_handlers.test_a_hanging_handler_keeps_its_place_in_a_limited_topic_until_it_returns,
     ),
     # Leases
     bug(
-        "the keeper extends nothing", keeper.Keeper, "_extend_all",
-        "if now < self._quiet_until:", "if True:",
+        "the keeper extends nothing", lease_keeper.LeaseKeeper, "_extend_all",
+        "if time.monotonic() < self._quiet_until:", "if True:",
         test_leases.test_obx_053_ibx_078_a_handler_longer_than_its_lease_is_not_overtaken,
     ),
     bug(
-        "the keeper forgets what waits in a group", hand.Hand, "held",
-        "*list(self.behind), ", "",
+        "the keeper forgets what waits in a group", assignment.Assignment, "held",
+        ", *self._waiting", "",
         test_leases.test_what_waits_in_a_group_behind_a_slow_handler_keeps_its_lease,
     ),
     bug(
-        "lost leases go unnoticed", keeper.Keeper, "_extend",
-        "self._crew.lost |= gone", "pass",
+        "lost leases go unnoticed", lease_keeper.LeaseKeeper, "_extend",
+        "assignment.lose(set(found) - kept)", "0",
         test_leases.test_a_waiting_message_whose_lease_is_lost_is_not_begun, where="group",
     ),
     bug(
-        "what waits behind a slow handler stays there", keeper.Keeper, "_move_on",
-        "while hand.local:", "while False:",
-        test_leases.test_what_was_claimed_with_a_slow_message_does_not_wait_for_it,
+        "what waits behind a slow handler stays there", lease_keeper.LeaseKeeper, "_look",
+        "if ran > STUCK_SECONDS:", "if False:",
+        test_bounds.test_what_was_claimed_with_a_message_that_turns_out_slow_goes_to_others,
     ),
     bug(
-        "nobody is written off", keeper.Keeper, "_look",
-        "if timeout is not None and", "if False and",
+        "nobody is written off", lease_keeper.LeaseKeeper, "_look",
+        "if timeout is None or", "if True or",
         test_handlers.test_the_lease_of_a_handler_that_overran_is_not_extended,
     ),
     bug(
-        "a thread that was written off still has a say", hand.Hand, "_handle_all",
-        "            break\n        self.busy_since = 0.0", "            pass\n        self.busy_since = 0.0",
+        "a handler that overran still has a say", assignment.Assignment, "finish",
+        "return found is not None", "return True",
         test_handlers.test_the_lease_of_a_handler_that_overran_is_not_extended,
     ),
     # Stopping
     bug(
-        "stop acknowledges what is running", worker.Worker, "_end",
-        'outcomes.add(message.id, "release")', "outcomes.acked.append(message.id)",
+        "stop acknowledges what is running", worker_run.WorkerRun, "_abandon_running",
+        'box.outcomes.add(message.id, "release")', "box.outcomes.acked.append(message.id)",
         test_life.test_a_handler_that_outlasts_the_timeout_of_stop_is_released,
     ),
     bug(
-        "stop keeps what was not begun", worker.Worker, "_release_left_over",
-        "found.append((lane, hand.take_waiting()))", "pass",
+        "stop keeps what was not begun", worker_run.WorkerRun, "_stop_beginning",
+        ", *self._worked_on()", "",
         test_life.test_stop_releases_the_rest_of_a_group_whose_first_is_running,
     ),
     bug(
-        "drain ends with the first box", crew.Crew, "_end_if_dry",
-        "if all(lane.dry_at", "if any(lane.dry_claims for lane in self.lanes) or all(lane.dry_at",
+        "drain ends with the first box", scheduler.Scheduler, "_end_if_dry",
+        "if all(box.dry_at", "if any(box.dry_claims for box in self.boxes) or all(box.dry_at",
         test_results.test_release_comes_back_at_once_and_counts_nothing, box_name="inbox",
     ),
     # The rest
@@ -178,7 +190,7 @@ def planted(each: Bug, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     wrong = names[each.function]
     with monkeypatch.context() as patch:
         patch.setattr(each.owner, each.function, wrong)
-        for module in (hand, keeper):  # functions that were imported by name
+        for module in (exchange, handling, lease_keeper):  # functions that were imported by name
             if getattr(module, each.function, None) is real:
                 patch.setattr(module, each.function, wrong)
         yield
