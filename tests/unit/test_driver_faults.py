@@ -42,7 +42,7 @@ def test_a_place_without_ids() -> None:
     pyodbc = pytest.importorskip("pyodbc", reason="the extra pysqlbox[mssql] is not installed")
     texts = {
         "[42000] [x][y][SQL Server]The sequence object 'i' has reached its minimum or maximum value. (11728)",
-        '[42000] [x][y][SQL Server]nextval: reached maximum value of sequence "i" (7) (33557097) (SQLExecute)',
+        '[42000] [x][y][SQL Server]nextval: reached maximum value of sequence "i" (7) (33557097)',
     }
     errors = [mssql.map_error(pyodbc.Error("42000", text)) for text in texts]
     errors.append(postgres.map_error(psycopg.errors.SequenceGeneratorLimitExceeded("nextval: reached")))
