@@ -96,6 +96,7 @@ class Box:
             self.driver, target, size=pool_size, timeout=pool_timeout, connect_timeout=connect_timeout
         )
         self._checked = False
+        self._place: int | None = None
         self.outbox = Outbox(self, "outbox")
         self.inbox = Inbox(self, "inbox")
         self.joins = Joins(self)
@@ -173,12 +174,24 @@ class Box:
         """The version of the deployed tables."""
         return int(self.call("schema_version", {}, repeat=True)[0][0])
 
+    def schema_place(self) -> int | None:
+        """The place that the deployment was given, if any."""
+        place = self.call("schema_place", {}, repeat=True)[0][0]
+        return None if place is None else int(place)
+
+    def drawing_place(self) -> int:
+        """What message_ids that are drawn here carry; asked once, for a place is for good."""
+        if self._place is None:
+            self._place = self.schema_place() or 0
+        return self._place
+
     def migrate(self, **options: Any) -> Plan:
         """Deploy the schema or bring it up to date; options as of ``pysqlbox.deploy.migrate.migrate``."""
         from pysqlbox.deploy.migrate import migrate
 
         plan = migrate(self.target, schema=self.schema, **options)
         self._checked = False
+        self._place = None
         return plan
 
     def worker(self, **options: Any) -> Worker:

@@ -189,7 +189,7 @@ class Outbox(TypedQueue[OutboxMessage, StoredOutboxMessage, OutboxDeadLetter], P
         """Enqueue in a transaction of its own, under an id drawn here, so that it may be tried twice."""
         drawn = None
         if "message_id" not in arguments:
-            arguments["message_id"] = drawn = time_ordered_uuid()
+            arguments["message_id"] = drawn = time_ordered_uuid(self.box.drawing_place())
         row = self._call("enqueue", arguments, None, repeat=True)[0]
         if row[2] == "duplicate" and row[1] == drawn:  # of the first try, whose answer was lost
             return (*row[:2], "created")
