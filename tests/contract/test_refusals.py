@@ -56,6 +56,8 @@ WRONG: dict[str, dict[str, object]] = {
     "inbox_settle": {"owner_token": OWNER, "outcomes": "[]", "claim_batch": 1, "lease_seconds": 0},
     "outbox_reap": {"batch_size": 0},
     "outbox_get": {"id": 7},
+    "outbox_list": {"status": "ready"},
+    "inbox_list": {"status": "Done", "limit": 0},
     "outbox_dead_letters": {"limit": 0},
     "outbox_replay": {"ids": None},
     "outbox_discard": {"ids": None},
