@@ -19,8 +19,10 @@ from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
 from pysqlbox.messages import (
     AlreadyProcessed,
+    DeadCause,
     Enqueued,
     Extended,
+    Group,
     InboxDeadLetter,
     InboxEnqueued,
     InboxMessage,
@@ -53,10 +55,12 @@ __all__ = [
     "Box",
     "Busy",
     "DatabaseUnavailable",
+    "DeadCause",
     "DeadLetter",
     "DriverMissing",
     "Enqueued",
     "Extended",
+    "Group",
     "Idempotent",
     "Inbox",
     "InboxDeadLetter",

@@ -11,8 +11,10 @@ from uuid import UUID
 
 __all__ = [
     "AlreadyProcessed",
+    "DeadCause",
     "Enqueued",
     "Extended",
+    "Group",
     "InboxDeadLetter",
     "InboxEnqueued",
     "InboxMessage",
@@ -297,6 +299,34 @@ class TopicStats:
     done: int
     dead: int
     oldest_ready_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadCause:
+    """Dead letters of one topic and one cause.
+
+    A last one without ``messages`` and ``sample_id`` tells of older ones, which were not looked at.
+    """
+
+    topic: str | None
+    cause: str
+    messages: int | None
+    oldest_died_at: datetime | None
+    newest_died_at: datetime
+    sample_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A FIFO group that has messages; ``blocked_seconds`` is None unless its head holds up another one."""
+
+    group_id: str
+    waiting: int
+    leased: int
+    head_id: int
+    head_status: str
+    head_due_at: datetime | None
+    blocked_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)

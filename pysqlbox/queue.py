@@ -25,7 +25,7 @@ from pysqlbox.arguments import (
 )
 from pysqlbox.deploy.names import Kind
 from pysqlbox.drivers import Values
-from pysqlbox.messages import Extended, Retried, TopicStats
+from pysqlbox.messages import DeadCause, Extended, Group, Retried, TopicStats
 
 if TYPE_CHECKING:
     from pysqlbox.box import Box
@@ -242,6 +242,16 @@ class TypedQueue(ABC, Generic[Message, Stored, Listed, Dead]):
         )
         rows = self._call("dead_letters", arguments, connection, repeat=True)
         return [self.dead_type(*row) for row in rows_with_headers(rows, self.stored_headers)]
+
+    def dead_causes(self, *, limit: int = 100, connection: Any = None) -> _List[DeadCause]:
+        """The messages that died last by topic and cause, most first; one fault is one of them."""
+        rows = self._call("dead_causes", {"limit": integer("limit", limit)}, connection, repeat=True)
+        return [DeadCause(*row) for row in rows]
+
+    def groups(self, *, limit: int = 100, only_blocked: bool = False, connection: Any = None) -> _List[Group]:
+        """FIFO groups that have messages, those first that their head has held up longest."""
+        arguments: dict[str, object] = {"limit": integer("limit", limit), "only_blocked": only_blocked}
+        return [Group(*row) for row in self._call("groups", arguments, connection, repeat=True)]
 
     def replay(self, ids: Ids, *, connection: Any = None) -> int:
         """Make dead messages claimable again, from attempt 0; InvalidState if one of them is not dead."""

@@ -59,6 +59,8 @@ WRONG: dict[str, dict[str, object]] = {
     "outbox_list": {"status": "ready"},
     "inbox_list": {"status": "Done", "limit": 0},
     "outbox_dead_letters": {"limit": 0},
+    "outbox_dead_causes": {"limit": 0},
+    "outbox_groups": {"limit": 10_001},
     "outbox_replay": {"ids": None},
     "outbox_discard": {"ids": None},
     "outbox_cancel": {"ids": None},
