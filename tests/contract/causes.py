@@ -34,6 +34,7 @@ CAUSES: dict[str, str] = {
     "it's 'that's it' again": "it's ? again",
     "'' and \"\" are empty": "? and ? are empty",
     "an open 'quote at the end": "an open 'quote at the end",
+    'an open "quote at the end': "an open 'quote at the end",
     "a \"Table 'x' of y\" and 'z \"q\" r'": "a ? and ?",
     "`tick` and 1": "`tick` and #",
     "open /var/lib/x1/file.txt: No such file": "open <path>: No such file",
@@ -73,7 +74,7 @@ def cause_of(error: str) -> str:
     line = re.sub('"[^"]*"', "?", line)
     line = re.sub(_MARK + "(?:[^']|(?<=[A-Za-z0-9])'(?=[A-Za-z]))*?" + _MARK, "?", line)
     line = re.sub(r"[A-Za-z0-9+.-]*://[^] <>\"',;()[{}|]*", "<address>", line)
-    words = re.split(f"([{_DELIMITERS}]|[:.](?= |$))", line)
+    words = re.split(f"([{_DELIMITERS}]|[:.](?= |$))", line.replace('"', "'"))
     return "".join(_folded(word) for word in words).strip(" ")[:200]
 
 

@@ -29,10 +29,10 @@ regexp_replace(
 regexp_replace({{ text }}, '[A-Za-z0-9+.-]*://[^] <>"'',;()[{}|]*', '<address>', 'g')
 {%- endmacro %}
 
-{# The delimiters as words of their own, each word behind a character that nothing else has. #}
+{# The delimiters as words of their own, each word behind a character that nothing else has. Any quote left is a '. #}
 {% macro words(text) %}
-{% set ns = namespace(text="replace(replace(" ~ text ~ " || ' ', ': ', chr(57344) || ': '), '. ', chr(57344) || '. ')") %}
-{% for each in " <>\"',;()[]{}|=?*&!`" %}
+{% set ns = namespace(text="replace(replace(replace(" ~ text ~ ", '\"', '''') || ' ', ': ', chr(57344) || ': '), '. ', chr(57344) || '. ')") %}
+{% for each in " <>',;()[]{}|=?*&!`" %}
 {% set ns.text = "replace(" ~ ns.text ~ ", '" ~ each.replace("'", "''") ~ "', chr(57344) || '" ~ each.replace("'", "''") ~ "' || chr(57344))" %}
 {% endfor %}
 string_to_table({{ ns.text }}, chr(57344)) WITH ORDINALITY
