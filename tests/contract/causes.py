@@ -112,4 +112,4 @@ _PIECES = (
 def random_errors(count: int, seed: int = 7) -> list[str]:
     """Texts of pieces that mean something to the rules, in any order."""
     draw = random.Random(seed)
-    return ["".join(draw.choices(_PIECES, k=draw.randint(1, 30))) for _ in range(count)]
+    return ["".join(draw.choices(_PIECES, k=draw.randint(1, 30))) + draw.choice("xX0 ") for _ in range(count)]

@@ -97,7 +97,7 @@ def test_contract_an_expired_message_has_its_status_or_its_last_error(box: Box) 
     assert {row["cause"] for row in causes(box)} == {"Expired", "busy #"}
 
 
-def test_ibx_004_a_message_without_topic_is_counted_too(inbox: Box) -> None:
+def test_contract_a_dead_message_without_topic_is_counted_too(inbox: Box) -> None:
     for number in range(2):
         inbox.one("already_processed", message_id=f"m{number}", source="s", hash=None)
         assert inbox.affected("mark_dead", message_id=f"m{number}", source="s") == 1

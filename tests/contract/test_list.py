@@ -112,7 +112,7 @@ def test_contract_list_by_topic_and_by_group_is_a_part_of_the_list(box: Box) -> 
     assert listed(box, box.waiting, topic="a", group_id="i") == []
 
 
-def test_ibx_004_list_tells_seen_from_processing(inbox: Box) -> None:
+def test_contract_list_tells_seen_from_processing(inbox: Box) -> None:
     for number in range(4):
         inbox.one("already_processed", message_id=f"m{number}", source="s", hash=None)
     assert inbox.affected("mark_processing", message_id="m1", source="s") == 1
