@@ -11,8 +11,10 @@ from uuid import UUID
 
 __all__ = [
     "AlreadyProcessed",
+    "DeadCause",
     "Enqueued",
     "Extended",
+    "Group",
     "InboxDeadLetter",
     "InboxEnqueued",
     "InboxMessage",
@@ -21,6 +23,8 @@ __all__ = [
     "LedgerClaim",
     "LedgerEntry",
     "LedgerKey",
+    "ListedInboxMessage",
+    "ListedOutboxMessage",
     "OutboxDeadLetter",
     "OutboxMessage",
     "Retried",
@@ -117,6 +121,56 @@ class StoredInboxMessage:
     collapse_key: str | None
     headers: Headers | None = field(repr=False)
     status: str
+    attempt: int
+    first_seen_at: datetime
+    last_seen_at: datetime
+    due_at: datetime | None
+    expires_at: datetime | None
+    last_error: str | None = field(repr=False)
+    owner_token: UUID | None
+    locked_until: datetime | None
+    processed_at: datetime | None
+    processed_by: UUID | None
+    died_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOutboxMessage:
+    """A message of an outbox as a list shows it: without payload and headers."""
+
+    id: int
+    message_id: UUID
+    status: str
+    topic: str
+    correlation_id: str | None
+    group_id: str | None
+    priority: int
+    dedup_key: str | None
+    collapse_key: str | None
+    attempt: int
+    created_at: datetime
+    due_at: datetime | None
+    expires_at: datetime | None
+    last_error: str | None = field(repr=False)
+    owner_token: UUID | None
+    locked_until: datetime | None
+    processed_at: datetime | None
+    processed_by: UUID | None
+    died_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedInboxMessage:
+    """A message of an inbox as a list shows it: without payload, hash and headers; see StoredInboxMessage."""
+
+    id: int
+    message_id: str
+    source: str
+    status: str
+    topic: str | None
+    group_id: str | None
+    priority: int
+    collapse_key: str | None
     attempt: int
     first_seen_at: datetime
     last_seen_at: datetime
@@ -245,6 +299,34 @@ class TopicStats:
     done: int
     dead: int
     oldest_ready_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadCause:
+    """Dead letters of one topic and one cause.
+
+    A last one without ``messages`` and ``sample_id`` tells of older ones, which were not looked at.
+    """
+
+    topic: str | None
+    cause: str
+    messages: int | None
+    oldest_died_at: datetime | None
+    newest_died_at: datetime
+    sample_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A FIFO group that has messages; ``blocked_seconds`` is None unless its head holds up another one."""
+
+    group_id: str
+    waiting: int
+    leased: int
+    head_id: int
+    head_status: str
+    head_due_at: datetime | None
+    blocked_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)

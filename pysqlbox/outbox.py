@@ -22,7 +22,13 @@ from pysqlbox.arguments import (
 from pysqlbox.arguments import delay as seconds
 from pysqlbox.arguments import headers as header_dict
 from pysqlbox.drivers import Values
-from pysqlbox.messages import Enqueued, OutboxDeadLetter, OutboxMessage, StoredOutboxMessage
+from pysqlbox.messages import (
+    Enqueued,
+    ListedOutboxMessage,
+    OutboxDeadLetter,
+    OutboxMessage,
+    StoredOutboxMessage,
+)
 from pysqlbox.queue import TypedQueue
 from pysqlbox.records import Records
 from pysqlbox.typed.publishing import Publishing
@@ -48,15 +54,19 @@ _RECORDS = Records(
 )
 
 
-class Outbox(TypedQueue[OutboxMessage, StoredOutboxMessage, OutboxDeadLetter], Publishing):
+class Outbox(
+    TypedQueue[OutboxMessage, StoredOutboxMessage, ListedOutboxMessage, OutboxDeadLetter], Publishing
+):
     """An outbox of a deployment."""
 
     kind: ClassVar = "outbox"
     message_type = OutboxMessage
     stored_type = StoredOutboxMessage
+    listed_type = ListedOutboxMessage
     dead_type = OutboxDeadLetter
     claim_headers: ClassVar = 7
     stored_headers: ClassVar = 9
+    listed_status: ClassVar = 2
 
     def enqueue(
         self,

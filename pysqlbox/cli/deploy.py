@@ -50,9 +50,9 @@ def _box_option(command: Command) -> Command:
 
 
 def _roles_option(command: Command) -> Command:
-    return click.option("--roles", is_flag=True, help="Also create the roles producer, worker and operator.")(
-        command
-    )
+    return click.option(
+        "--roles", is_flag=True, help="Also create the roles producer, worker, operator and viewer."
+    )(command)
 
 
 def _unfit_option(command: Command) -> Command:

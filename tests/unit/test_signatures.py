@@ -25,6 +25,10 @@ DEFAULTS = {
     ("dead_letters", "limit"): 100,
     ("dead_letters", "after_id"): 0,
     ("list", "limit"): 100,
+    ("list", "after_id"): 0,
+    ("dead_causes", "limit"): 100,
+    ("groups", "limit"): 100,
+    ("groups", "only_blocked"): False,
     ("wait", "fail_if_any_step_failed"): True,
 }
 """What an argument is if it is not given; those not named here are None, which leaves it to the routine."""
@@ -114,8 +118,12 @@ def test_messages_have_the_columns_of_their_routines() -> None:
         "inbox_get": pysqlbox.StoredInboxMessage,
         "outbox_find": pysqlbox.StoredOutboxMessage,
         "inbox_find": pysqlbox.StoredInboxMessage,
+        "outbox_list": pysqlbox.ListedOutboxMessage,
+        "inbox_list": pysqlbox.ListedInboxMessage,
         "outbox_dead_letters": pysqlbox.OutboxDeadLetter,
         "inbox_dead_letters": pysqlbox.InboxDeadLetter,
+        "outbox_dead_causes": pysqlbox.DeadCause,
+        "outbox_groups": pysqlbox.Group,
         "outbox_extend": pysqlbox.Extended,
         "outbox_retry": pysqlbox.Retried,
         "outbox_stats": pysqlbox.TopicStats,
