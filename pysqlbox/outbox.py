@@ -25,6 +25,7 @@ from pysqlbox.drivers import Values
 from pysqlbox.messages import Enqueued, OutboxDeadLetter, OutboxMessage, StoredOutboxMessage
 from pysqlbox.queue import TypedQueue
 from pysqlbox.records import Records
+from pysqlbox.schedules import Scheduling
 from pysqlbox.typed.publishing import Publishing
 
 __all__ = ["Outbox"]
@@ -48,7 +49,7 @@ _RECORDS = Records(
 )
 
 
-class Outbox(TypedQueue[OutboxMessage, StoredOutboxMessage, OutboxDeadLetter], Publishing):
+class Outbox(TypedQueue[OutboxMessage, StoredOutboxMessage, OutboxDeadLetter], Scheduling, Publishing):
     """An outbox of a deployment."""
 
     kind: ClassVar = "outbox"

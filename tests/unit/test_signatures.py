@@ -25,6 +25,7 @@ DEFAULTS = {
     ("dead_letters", "limit"): 100,
     ("dead_letters", "after_id"): 0,
     ("list", "limit"): 100,
+    ("schedule_due", "limit"): 100,
     ("wait", "fail_if_any_step_failed"): True,
 }
 """What an argument is if it is not given; those not named here are None, which leaves it to the routine."""
