@@ -80,7 +80,7 @@ class Due:
 
     def steps(self) -> list[tuple[datetime, datetime | None]]:
         """Each time with the one that follows it."""
-        return list(zip(self.times, [*self.times[1:], self.next_at], strict=True))
+        return list(zip(self.times, [*self.times[1:], self.next_at], strict=False))
 
 
 def due_times(rule: Rule, planned: datetime, now: datetime, catch_up: int) -> Due:
