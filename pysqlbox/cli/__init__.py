@@ -14,6 +14,7 @@ from pysqlbox.cli.demo import demo
 from pysqlbox.cli.deploy import migrate, render, status
 from pysqlbox.cli.enqueue import enqueue
 from pysqlbox.cli.maintain import cleanup, reap
+from pysqlbox.cli.schedule import schedule
 from pysqlbox.cli.stats import stats
 from pysqlbox.cli.work import work
 from pysqlbox.errors import PysqlboxError
@@ -59,6 +60,7 @@ for _command in (
     dead,
     replay,
     cancel,
+    schedule,
     reap,
     cleanup,
     demo,
