@@ -378,6 +378,23 @@ def test_contract_due_schedules_are_the_callers_until_its_transaction_ends(outbo
     assert due(outbox) == ["b"]
 
 
+@pytest.mark.dialect("postgres")
+def test_contract_one_statement_fires_all_that_is_due(outbox: Box) -> None:
+    """As docs/schedules.md has it for jobs without Python."""
+    for number in range(3):
+        set_up(outbox, f"s{number}", every_seconds=60, next_at=PAST)
+    set_up(outbox, "c", cron="0 3 * * *", next_at=PAST)
+    job = (
+        "SELECT f.id FROM {schema}.outbox_schedule_due(100) AS d"
+        " CROSS JOIN LATERAL {schema}.outbox_schedule_fire(d.name, d.next_at) AS f"
+        " WHERE d.every_seconds IS NOT NULL"
+    )
+    for count in (3, 6):
+        assert len(outbox.db.sql(job)) == 3
+        assert outbox.count() == count
+    assert {row["next_at"] for row in listed(outbox)} == {PAST, PAST + timedelta(seconds=120)}
+
+
 def test_contract_a_schedule_that_somebody_changes_does_not_hold_up_the_others(outbox: Box) -> None:
     needs_lock_hints(outbox.db)
     for name in ("a", "b"):

@@ -16,18 +16,31 @@ BEGIN
     {{ arguments.begin() }}
 
     DECLARE @now_at datetime2(6) = {{ clock.now() }};
-    -- In key form, as found under their locks; a result set of a locking read goes out row by row, and not in this order.
+    DECLARE @found TABLE (
+        place bigint NOT NULL PRIMARY KEY,
+        schedule_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL
+    );
     DECLARE @due TABLE (schedule_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY);
 
     IF @limit IS NULL OR @limit NOT BETWEEN 1 AND 10000
     {{ arguments.reject("limit", "must be from 1 to 10000") }}
 
     BEGIN TRANSACTION;
-    INSERT INTO @due (schedule_key)
-    SELECT TOP (@limit) s.schedule_key
-    FROM {{ box.schedules }} AS s WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    -- Found by the index without a lock, and then locked by the key, as everybody does who changes one.
+    INSERT INTO @found (place, schedule_key)
+    SELECT TOP (20000) ROW_NUMBER() OVER (ORDER BY s.next_at, s.schedule_key), s.schedule_key
+    FROM {{ box.schedules }} AS s
     WHERE s.enabled = 1 AND (s.next_at IS NULL OR s.next_at <= @now_at)
     ORDER BY s.next_at, s.schedule_key
+    OPTION (KEEPFIXED PLAN);
+
+    INSERT INTO @due (schedule_key)
+    SELECT TOP (@limit) s.schedule_key
+    FROM @found AS f
+    INNER JOIN {{ box.schedules }} AS s WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
+        ON s.schedule_key = f.schedule_key
+    WHERE s.enabled = 1 AND (s.next_at IS NULL OR s.next_at <= @now_at)
+    ORDER BY f.place
     OPTION (KEEPFIXED PLAN);
 
     SELECT

@@ -11,7 +11,7 @@
 -- next_at: the next one, after due_at and before the year 9000; null is a period after due_at, and for a cron text left to whoever works it out
 -- returns: fired, id, message_id; false and nulls if it stands elsewhere, is not enabled or gone
 -- errors: PB001
--- locks: message
+-- locks: group, message
 -- role: worker
 CREATE OR ALTER PROCEDURE {{ box.schedule_fire }}
     @name nvarchar(max),
@@ -49,9 +49,10 @@ BEGIN
     BEGIN
         SET @schedule_key = @name + N'.';
         SET @now_at = {{ clock.now() }};
-        UPDATE {{ box.schedules }} WITH (ROWLOCK)
-        SET next_at = ISNULL(@next, DATEADD(SECOND, every_seconds, @due)), last_fired_at = @now_at
-        WHERE schedule_key = @schedule_key AND next_at = @due AND enabled = 1;
+        UPDATE s
+        SET next_at = ISNULL(@next, DATEADD(SECOND, s.every_seconds, @due)), last_fired_at = @now_at
+        FROM {{ box.schedules }} AS s WITH (ROWLOCK, FORCESEEK ({{ key.pk_schedules }} (schedule_key)))
+        WHERE s.schedule_key = @schedule_key AND s.next_at = @due AND s.enabled = 1;
         SET @fired = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
     END;
     IF @fired = 1

@@ -21,8 +21,9 @@ BEGIN
     -- No schedule's name is too long for its key.
     IF LEN((@name + N'.') COLLATE Latin1_General_100_BIN2) <= 256
     BEGIN
-        DELETE FROM {{ box.schedules }} WITH (ROWLOCK)
-        WHERE schedule_key = CONVERT(nvarchar(256), @name + N'.');
+        DELETE s
+        FROM {{ box.schedules }} AS s WITH (ROWLOCK, FORCESEEK ({{ key.pk_schedules }} (schedule_key)))
+        WHERE s.schedule_key = CONVERT(nvarchar(256), @name + N'.');
         SET @affected = @@ROWCOUNT;
     END;
     IF @affected = 0

@@ -80,7 +80,7 @@ BEGIN
     {{ locks.wait(locks.key("schedule", "@schedule_key"), "name") }}
     SET @now_at = {{ clock.now() }};
     SET @first_at = ISNULL({{ schedules.utc("@next_at") }}, DATEADD(SECOND, @every_seconds, @now_at));
-    UPDATE {{ box.schedules }} WITH (ROWLOCK)
+    UPDATE s
     SET
         topic = @topic,
         payload = @payload,
@@ -89,10 +89,10 @@ BEGIN
         timezone = @timezone,
         next_at = CASE
             WHEN @next_at IS NULL
-                AND (cron = @cron OR every_seconds = @every_seconds)
-                AND timezone = @timezone
-                AND (enabled = 1 OR @enabled = 0)
-                THEN next_at
+                AND (s.cron = @cron OR s.every_seconds = @every_seconds)
+                AND s.timezone = @timezone
+                AND (s.enabled = 1 OR @enabled = 0)
+                THEN s.next_at
             ELSE @first_at
         END,
         catch_up = @catch_up,
@@ -100,7 +100,8 @@ BEGIN
         group_id = @group_id,
         priority = @priority,
         headers = @headers
-    WHERE schedule_key = @schedule_key;
+    FROM {{ box.schedules }} AS s WITH (ROWLOCK, FORCESEEK ({{ key.pk_schedules }} (schedule_key)))
+    WHERE s.schedule_key = @schedule_key;
     IF @@ROWCOUNT = 0
         INSERT INTO {{ box.schedules }} (
             schedule_key, topic, payload, cron, every_seconds, timezone, next_at, catch_up, enabled, group_id, priority,

@@ -32,11 +32,12 @@ BEGIN
     -- No schedule's name is too long for its key.
     IF LEN((@name + N'.') COLLATE Latin1_General_100_BIN2) <= 256
     BEGIN
-        UPDATE {{ box.schedules }} WITH (ROWLOCK)
+        UPDATE s
         SET next_at = @next
-        WHERE schedule_key = CONVERT(nvarchar(256), @name + N'.')
-            AND (next_at = @due OR (next_at IS NULL AND @due IS NULL))
-            AND enabled = 1;
+        FROM {{ box.schedules }} AS s WITH (ROWLOCK, FORCESEEK ({{ key.pk_schedules }} (schedule_key)))
+        WHERE s.schedule_key = CONVERT(nvarchar(256), @name + N'.')
+            AND (s.next_at = @due OR (s.next_at IS NULL AND @due IS NULL))
+            AND s.enabled = 1;
         SET @affected = @@ROWCOUNT;
     END;
     SELECT @affected AS affected;

@@ -15,7 +15,7 @@ AS $$
     -- next_at: the next one, after due_at and before the year 9000; null is a period after due_at, and for a cron text left to whoever works it out
     -- returns: fired, id, message_id; false and nulls if it stands elsewhere, is not enabled or gone
     -- errors: PB001
-    -- locks: message
+    -- locks: group, message
     -- role: worker
 DECLARE
     found {{ box.schedules }};
