@@ -36,6 +36,9 @@ from pysqlbox.messages import (
     OutboxDeadLetter,
     OutboxMessage,
     Retried,
+    Schedule,
+    ScheduleClock,
+    ScheduleFired,
     StoredInboxMessage,
     StoredOutboxMessage,
     TopicStats,
@@ -43,6 +46,7 @@ from pysqlbox.messages import (
 )
 from pysqlbox.outbox import Outbox
 from pysqlbox.retry import Retries
+from pysqlbox.schedules import Schedules
 from pysqlbox.serializer import JsonSerializer, Serializer
 from pysqlbox.store import OutboxStore
 from pysqlbox.typed import Undecodable, message
@@ -90,6 +94,10 @@ __all__ = [
     "Retried",
     "Retries",
     "Retry",
+    "Schedule",
+    "ScheduleClock",
+    "ScheduleFired",
+    "Schedules",
     "SchemaMismatch",
     "Serializer",
     "StoredInboxMessage",

@@ -1,4 +1,4 @@
-"""A deployment in one database: its boxes, its joins, its ledger, and the calls they all make."""
+"""A deployment in one database: its boxes, joins, ledger and schedules, and the calls they all make."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from pysqlbox.ledger import Ledger
 from pysqlbox.outbox import Outbox
 from pysqlbox.pool import Pool
 from pysqlbox.retry import Retries
+from pysqlbox.schedules import Schedules
 from pysqlbox.serializer import JsonSerializer, Serializer
 from pysqlbox.transaction import driver_connection, driver_connection_async
 
@@ -101,6 +102,7 @@ class Box:
         self.inbox = Inbox(self, "inbox")
         self.joins = Joins(self)
         self.ledger = Ledger(self)
+        self.schedules = Schedules(self)
         self._queues: dict[str, Outbox | Inbox] = {"outbox": self.outbox, "inbox": self.inbox}
 
     def queue(self, name: str) -> Outbox | Inbox:

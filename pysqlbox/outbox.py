@@ -31,6 +31,7 @@ from pysqlbox.messages import (
 )
 from pysqlbox.queue import TypedQueue
 from pysqlbox.records import Records
+from pysqlbox.schedules import Scheduling
 from pysqlbox.typed.publishing import Publishing
 
 __all__ = ["Outbox"]
@@ -55,7 +56,9 @@ _RECORDS = Records(
 
 
 class Outbox(
-    TypedQueue[OutboxMessage, StoredOutboxMessage, ListedOutboxMessage, OutboxDeadLetter], Publishing
+    TypedQueue[OutboxMessage, StoredOutboxMessage, ListedOutboxMessage, OutboxDeadLetter],
+    Scheduling,
+    Publishing,
 ):
     """An outbox of a deployment."""
 

@@ -15,6 +15,7 @@ from pysqlbox.cli.deploy import migrate, render, status
 from pysqlbox.cli.enqueue import enqueue
 from pysqlbox.cli.listing import list_messages
 from pysqlbox.cli.maintain import cleanup, reap
+from pysqlbox.cli.schedule import schedule
 from pysqlbox.cli.settings import configure, pause, resume
 from pysqlbox.cli.stats import stats
 from pysqlbox.cli.work import work
@@ -65,6 +66,7 @@ for _command in (
     pause,
     resume,
     configure,
+    schedule,
     reap,
     cleanup,
     demo,

@@ -29,6 +29,7 @@ DEFAULTS = {
     ("dead_causes", "limit"): 100,
     ("groups", "limit"): 100,
     ("groups", "only_blocked"): False,
+    ("schedule_due", "limit"): 100,
     ("wait", "fail_if_any_step_failed"): True,
 }
 """What an argument is if it is not given; those not named here are None, which leaves it to the routine."""

@@ -8,6 +8,6 @@ AS $$
     -- returns: place
     -- errors: none
     -- locks: none
-    -- role: producer
+    -- role: producer, viewer
     SELECT max(p.place) FROM {{ db._place }} AS p;
 $$;
