@@ -132,7 +132,7 @@ def _run(
                 cursor.setinputsizes([_size(form, value, is_freetds) for form, value in parameters])
             cursor.execute(text, values)
             return _read_rows(cursor)
-    except pyodbc.Error as error:
+    except (pyodbc.Error, UnicodeEncodeError) as error:
         raise map_error(error) from error
     finally:
         if converter is None:
@@ -294,6 +294,8 @@ def database_error() -> type[Exception]:
 
 def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     """Turn a pyodbc exception into ours, by its codes; without a target it came from a routine."""
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidArgument("an argument has half a character, which is no text")
     state = str(error.args[0]) if error.args else ""
     full = str(error.args[1]) if len(error.args) > 1 else str(error)
     if target is not None:

@@ -164,7 +164,7 @@ def _run(
         with _Cursor(connection, row_factory=tuple_row) as cursor:
             cursor.execute(text, values, prepare=False)
             yield cursor
-    except (psycopg.Error, psycopg.Warning) as error:
+    except (psycopg.Error, psycopg.Warning, UnicodeEncodeError) as error:
         raise map_error(error) from error
 
 
@@ -179,7 +179,7 @@ def _fetch_prepared(
     try:
         _execute_prepared(connection, cursor, text, values)
         rows = cursor.fetchall()
-    except (psycopg.Error, psycopg.Warning) as error:
+    except (psycopg.Error, psycopg.Warning, UnicodeEncodeError) as error:
         raise map_error(error) from error
     if len(rows) == 1 and len(rows[0]) <= _KEPT_COLUMNS and _are_short(values):
         connection.kept = cursor
@@ -211,7 +211,7 @@ async def fetch_async(
         async with _AsyncCursor(connection, row_factory=tuple_row) as cursor:
             await cursor.execute(text, values, prepare=False)
             return await cursor.fetchall()
-    except (psycopg.Error, psycopg.Warning) as error:
+    except (psycopg.Error, psycopg.Warning, UnicodeEncodeError) as error:
         raise map_error(error) from error
 
 
@@ -320,6 +320,8 @@ def database_error() -> type[Exception]:
 
 def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     """Turn a psycopg exception into ours, by its SQLSTATE; without a target it came from a routine."""
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidArgument("an argument has half a character, which is no text")
     code = getattr(error, "sqlstate", None)
     diagnostic = getattr(error, "diag", None)
     primary = diagnostic.message_primary if diagnostic else None

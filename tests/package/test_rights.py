@@ -19,6 +19,7 @@ from pysqlbox import AccessDenied, InvalidArgument, InvalidState, NotFound, Outb
 from pysqlbox.deploy.migrate import migrate
 from pysqlbox.deploy.names import merge_boxes
 from pysqlbox.worker import fixed
+from tests.contract.support import is_babelfish
 from tests.support.boxes import BOXES
 from tests.support.database import Database, execute_once
 from tests.support.engines import Engine
@@ -131,15 +132,23 @@ def arguments_of(routine: Routine) -> dict[str, object]:
     return needed
 
 
-def is_denied(db: Database, routine: Routine) -> bool:
-    """Whether the login may not call it at all; an error of the routine's own means that it may."""
-    try:
+def denies(db: Database) -> pytest.RaisesExc[PysqlboxError]:
+    """Expects that the server refuses for want of a right; Babelfish has no number for that, only a text."""
+    if is_babelfish(db):
+        return pytest.raises(PysqlboxError, match="permission denied")
+    return pytest.raises(AccessDenied)
+
+
+def check_denied(db: Database, routine: Routine) -> None:
+    """The login may not call it."""
+    with denies(db):
         db.call(routine.name, **arguments_of(routine))
-    except AccessDenied:
-        return True
-    except (InvalidArgument, InvalidState, NotFound):
-        return False
-    return False
+
+
+def check_allowed(db: Database, routine: Routine) -> None:
+    """The login may call it, even if the routine finds nothing by these arguments."""
+    with contextlib.suppress(InvalidArgument, InvalidState, NotFound):
+        db.call(routine.name, **arguments_of(routine))
 
 
 @pytest.mark.parametrize("role", INCLUDED)
@@ -147,14 +156,15 @@ def test_a_role_may_call_what_names_it_and_nothing_else(logins: Logins, role: st
     """Each routine is called; the internal ones are nobody's."""
     found = public_routines(logins.owner)
     with contextlib.closing(logins.as_role(role)) as db:
-        for name, routine in found.items():
+        for routine in found.values():
             if routine.internal:
                 continue
-            allowed = bool(INCLUDED[role] & set(routine.header.names("role")))
-            assert is_denied(db, routine) is not allowed, f"{role} calls {name}"
-        for name in ("_reject", "_outbox_regroup", "_set_clock"):
-            if name in found:
-                assert is_denied(db, found[name]), f"{role} calls {name}"
+            if INCLUDED[role] & set(routine.header.names("role")):
+                check_allowed(db, routine)
+            else:
+                check_denied(db, routine)
+        for name in ("_reject", "_outbox_regroup"):
+            check_denied(db, found[name])
 
 
 @pytest.mark.parametrize("role", INCLUDED)
@@ -223,7 +233,7 @@ def test_a_viewer_sees_neither_payloads_nor_headers(logins: Logins) -> None:
             ("get", {"id": sent[0]["id"]}),
             ("find", {"message_id": sent[0]["message_id"]}),
         ):
-            with pytest.raises(AccessDenied):
+            with denies(db):
                 db.call(f"outbox_{name}", **arguments)
         with pytest.raises(AccessDenied):
             db.call("outbox_dead_letters")

@@ -39,9 +39,7 @@ BEGIN
         SELECT
             k.group_key, k.waiting, k.leased, k.head_id, h.due_at,
             CASE
-                WHEN (k.leased > 0 OR h.due_at > @now_at OR EXISTS (
-                    SELECT 1 FROM {{ box.paused }} AS p WHERE p.topic_key IN (h.topic + N'.', N'.')
-                )) AND b.came_at <= @now_at AND h.came_at <= @now_at AND (b.due_at IS NULL OR b.due_at <= @now_at)
+                WHEN b.came_at <= @now_at AND h.came_at <= @now_at AND (b.due_at IS NULL OR b.due_at <= @now_at)
                     THEN CASE
                         WHEN b.due_at > b.came_at AND b.due_at > h.came_at THEN b.due_at
                         WHEN b.came_at > h.came_at THEN b.came_at
@@ -63,9 +61,17 @@ BEGIN
                 WHERE e.group_key IS NOT NULL
                 GROUP BY e.group_key
             ) AS l ON l.group_key = g.group_key
+            -- A head alone holds up nobody.
+            WHERE g.messages > CASE WHEN l.messages IS NULL THEN 1 ELSE 0 END OR ISNULL(@only_blocked, 0) = 0
         ) AS k
         CROSS APPLY (
-            SELECT m.topic, m.due_at, m.{{ "first_seen_at" if kind == "inbox" else "created_at" }} AS came_at
+            SELECT
+                m.due_at, m.{{ "first_seen_at" if kind == "inbox" else "created_at" }} AS came_at,
+                CASE
+                    WHEN k.leased > 0 OR m.due_at > @now_at THEN 1
+                    WHEN EXISTS (SELECT 1 FROM {{ box.paused }} AS p WHERE p.topic_key IN (m.topic + N'.', N'.')) THEN 1
+                    ELSE 0
+                END AS is_blocking
             FROM {{ box.message }} AS m WITH (FORCESEEK)
             WHERE m.id = k.head_id
         ) AS h
@@ -74,6 +80,7 @@ BEGIN
             FROM {{ box.group_member }} AS gm WITH (FORCESEEK)
             INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = gm.id
             WHERE gm.group_key = k.group_key AND gm.id > CASE WHEN k.leased > 0 THEN 0 ELSE k.head_id END
+                AND h.is_blocking = 1
             ORDER BY gm.id
         ) AS b
     ) AS s

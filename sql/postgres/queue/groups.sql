@@ -28,10 +28,15 @@ AS $$
     -- role: viewer
 DECLARE
     now_at CONSTANT timestamptz := {{ db._now }}();
+    paused text[];
+    is_paused boolean;
 BEGIN
     IF "limit" IS NULL OR "limit" NOT BETWEEN 1 AND 10000 THEN
         PERFORM {{ db._reject }}('limit', 'must be from 1 to 10000');
     END IF;
+    SELECT coalesce(array_agg(p.topic), '{}') INTO paused FROM {{ box.paused }} AS p;
+    is_paused := '' = ANY (paused);
+    -- Who is behind a head is asked only of those that hold somebody up.
     -- OFFSET 0 keeps a lookup a lookup, whatever the planner knew of the tables when it made the plan.
     RETURN QUERY
     WITH member AS MATERIALIZED (
@@ -51,19 +56,18 @@ BEGIN
             coalesce(held.messages, 0) AS leased, coalesce(held.first_id, member.first_id) AS head_id
         FROM member
         FULL JOIN held ON held.group_id = member.group_id
+        -- A head alone holds up nobody.
+        WHERE member.messages > CASE WHEN held.messages IS NULL THEN 1 ELSE 0 END OR NOT coalesce(only_blocked, false)
     ),
     state AS (
         SELECT
             known.*, head.due_at,
-            CASE
-                WHEN behind.came_at IS NOT NULL AND (known.leased > 0 OR head.due_at > now_at OR head.is_paused)
-                    THEN greatest(head.came_at, behind.came_at, behind.due_at)
-            END AS since
+            CASE WHEN behind.came_at IS NOT NULL THEN greatest(head.came_at, behind.came_at, behind.due_at) END AS since
         FROM known
         CROSS JOIN LATERAL (
             SELECT
                 w.due_at, w.{{ "first_seen_at" if kind == "inbox" else "created_at" }} AS came_at,
-                EXISTS (SELECT FROM {{ box.paused }} AS p WHERE p.topic IN (w.topic, '')) AS is_paused
+                known.leased > 0 OR is_paused OR coalesce(w.due_at > now_at, false) OR w.topic = ANY (paused) AS is_blocking
             FROM {{ box.message }} AS w
             WHERE w.id = known.head_id
             OFFSET 0
@@ -74,13 +78,12 @@ BEGIN
                 SELECT gm.id
                 FROM {{ box.group_member }} AS gm
                 WHERE gm.group_id = known.group_id AND gm.id > CASE WHEN known.leased > 0 THEN 0 ELSE known.head_id END
-                    AND (known.leased > 0 OR known.waiting > 1)
                 ORDER BY gm.group_id, gm.id
                 LIMIT 1
             ) AS next_member
             INNER JOIN {{ box.message }} AS w ON w.id = next_member.id
             OFFSET 0
-        ) AS behind ON true
+        ) AS behind ON head.is_blocking
     )
     SELECT
         s.group_id, s.waiting, s.leased, s.head_id,
