@@ -1,4 +1,4 @@
-"""Schedules that many set and fire at once, on every engine: each planned time is fired once, none is lost."""
+"""Schedules that many set and fire at once, on every engine: each planned time fires once, none is lost."""
 
 from __future__ import annotations
 
