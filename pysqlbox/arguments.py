@@ -95,14 +95,14 @@ def delay(name: str, value: Delay | None) -> object:
     return value
 
 
-def whole_seconds(name: str, value: Delay | None) -> object:
+def whole_seconds(name: str, value: Delay | None) -> int | None:
     """Whole seconds of a length of time."""
     seconds = delay(name, value)
-    if isinstance(seconds, float):
-        if not seconds.is_integer():
-            raise InvalidArgument(f"{name}: must be whole seconds")
+    if seconds is None or isinstance(seconds, int):
+        return seconds
+    if isinstance(seconds, float | Decimal) and seconds == int(seconds):
         return int(seconds)
-    return seconds
+    raise InvalidArgument(f"{name}: must be whole seconds")
 
 
 def id_list(name: str, value: Ids | None) -> list[int] | None:

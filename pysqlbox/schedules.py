@@ -147,8 +147,7 @@ class Schedules:
         is given, so a program may set its schedules whenever it starts. ``catch_up`` is how many missed times
         are made up for.
         """
-        seconds = whole_seconds("every", every)
-        rule = rule_of(cron, None if seconds is None else int(str(seconds)), timezone)
+        rule = rule_of(cron, whole_seconds("every", every), timezone)
         outbox = self._outbox(box)
         made = outbox.schedule_set(
             name, topic, payload, cron=cron, every_seconds=every, timezone=timezone, next_at=next_at,

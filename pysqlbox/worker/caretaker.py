@@ -19,6 +19,8 @@ from pysqlbox.worker.timetable import Timetable
 __all__ = ["Caretaker", "Chore"]
 
 BATCH = 1000
+#: What somebody else has locked for longer is left for the next time, so that it holds up nothing else.
+LOCK_SECONDS = 5.0
 
 
 @dataclass(slots=True)

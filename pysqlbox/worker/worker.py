@@ -16,7 +16,7 @@ from pysqlbox.arguments import whole_seconds
 from pysqlbox.errors import InvalidArgument, InvalidState, PysqlboxError
 from pysqlbox.typed import topic_of
 from pysqlbox.worker.backoff import Backoff
-from pysqlbox.worker.caretaker import Caretaker, Chore
+from pysqlbox.worker.caretaker import LOCK_SECONDS, Caretaker, Chore
 from pysqlbox.worker.crew import TURNS, Crew
 from pysqlbox.worker.hand import Hand, Tally
 from pysqlbox.worker.handlers import Handler, Handlers, seconds
@@ -312,7 +312,8 @@ class Worker:
             self._helpers.append(self._spawn("listener", listener.run))
         chores, timetables = list(self._chores()), list(self._timetables(crew))
         if chores or timetables:
-            caretaker = Caretaker(crew, open_session(self.box), self.owner_token, chores, timetables)
+            session = open_session(self.box, LOCK_SECONDS)
+            caretaker = Caretaker(crew, session, self.owner_token, chores, timetables)
             self._helpers.append(self._spawn("caretaker", caretaker.run))
 
     def _chores(self) -> Iterator[Chore]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -29,6 +30,8 @@ def test_contract_set_works_the_next_time_out(box: pysqlbox.Box, db: Database) -
     assert (made.name, made.topic, made.cron, made.timezone) == ("s", "t", "30 2 * * *", "Europe/Berlin")
     every = box.schedules.set("e", "t", "p", every=timedelta(minutes=5), box="mail", catch_up=0, priority=3)
     assert box.schedules.list(box="mail") == [every]
+    minute: Any = Decimal("60.0")
+    assert box.schedules.set("d", "t", "p", every=minute).every_seconds == 60
     assert (every.every_seconds, every.catch_up, every.priority, every.enabled) == (300, 0, 3, True)
 
 
@@ -90,6 +93,7 @@ def test_contract_an_outboxs_own_methods_are_its_routines(box: pysqlbox.Box) -> 
         ("timezone", {"cron": "* * * * *", "timezone": "Europe/Nowhere"}),
         ("timezone", {"every": 60, "timezone": ""}),
         ("every", {"every": 1.5}),
+        ("every", {"every": Decimal("1.5")}),
         ("every", {"every": 0}),
         ("every", {"every": "5m"}),
         ("next_at", {"every": 60, "next_at": datetime(2026, 1, 1)}),

@@ -12,6 +12,7 @@ import pytest
 
 from pysqlbox.cron import parse_cron, zone_of
 from pysqlbox.errors import InvalidArgument
+from tests.contract.support import HOSTILE
 
 DAY = timedelta(days=1)
 MINUTE = timedelta(minutes=1)
@@ -327,6 +328,15 @@ def test_the_calendars_end_is_an_end() -> None:
 def test_an_unknown_zone_is_refused(name: str) -> None:
     with pytest.raises(InvalidArgument, match=r"^timezone: .* pip install tzdata"):
         zone_of(name)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_texts_are_refused_as_any_other(text: str) -> None:
+    for each in (text, f"{text} * * * *", f"* * * * {text}", f"*/{text} * * * *"):
+        with pytest.raises(InvalidArgument, match=r"^cron: "):
+            parse_cron(each)
+    with pytest.raises(InvalidArgument, match=r"^timezone: "):
+        zone_of(text)
 
 
 def test_utc_needs_no_time_zone_database() -> None:

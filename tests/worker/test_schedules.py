@@ -202,6 +202,39 @@ def test_a_schedule_that_the_database_refuses_costs_the_others_nothing(
     assert caplog.text.count("schedule 'a' could not be fired: a trigger says no") == 1
 
 
+@pytest.mark.dialect("postgres")
+def test_a_schedule_that_somebody_keeps_locked_holds_up_the_others_for_a_moment(
+    make: MakeWorker, box: pysqlbox.Box, db: Database, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody begins to change it just when the worker has seen that it is due, and does not end."""
+    from pysqlbox.worker import worker as worker_module
+    from pysqlbox.worker.session_postgres import PostgresSession
+
+    monkeypatch.setattr(worker_module, "LOCK_SECONDS", 0.5)
+    call = PostgresSession.call
+    with db.session() as stranger:
+
+        def locking(self: Any, routine: str, arguments: Any) -> Any:
+            if routine == "outbox_schedule_fire" and arguments["name"] == "a" and not seen:
+                seen.append(1)
+                again = {"name": "a", "topic": "t", "payload": "a", "every_seconds": 3600}
+                stranger.call("outbox_schedule_set", **again)
+            return call(self, routine, arguments)
+
+        seen: list[int] = []
+        monkeypatch.setattr(PostgresSession, "call", locking)
+        for name in ("a", "b"):
+            box.schedules.set(name, "t", name, every=3600, next_at=PAST)
+        worker = make(boxes=["outbox"], schedule_seconds=0.2)
+        worker.add_handler("t", calls.handler())
+        worker.start()
+        until(lambda: [call.payload for call in calls.all] == ["b"])
+        assert seen
+        stranger.rollback()
+        until(lambda: sorted(call.payload for call in calls.all) == ["a", "b"])
+        worker.stop()
+
+
 @pytest.mark.parametrize(("error", "goes_on"), [(DatabaseUnavailable, True), (AccessDenied, False)])
 def test_the_caretaker_outlives_what_happens_to_schedules(
     worker: Any,

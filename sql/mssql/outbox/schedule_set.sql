@@ -111,10 +111,11 @@ BEGIN
             @schedule_key, @topic, @payload, @cron, @every_seconds, @timezone, @first_at, @catch_up, @enabled, @group_id,
             @priority, @headers
         );
-    COMMIT TRANSACTION;
 
+    -- While nobody else can change it.
     SELECT
         {{ schedules.columns() }}
     FROM {{ box.schedules }} AS s
     WHERE s.schedule_key = @schedule_key;
+    COMMIT TRANSACTION;
 END;
