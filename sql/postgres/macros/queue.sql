@@ -60,10 +60,14 @@ CASE WHEN {{ mark(box._low_open) }} & 32767 = {{ bits }} THEN {{ mark(box._low_o
 IF {{ keys }} IS NOT NULL THEN
             DELETE FROM {{ box.collapse }} AS c
             WHERE c.ctid = ANY (ARRAY(
-                SELECT o.ctid
+                SELECT f.ctid
                 FROM unnest({{ keys }}, {{ ids }}) AS k (collapse_key, id)
-                INNER JOIN {{ box.collapse }} AS o ON o.collapse_key = k.collapse_key AND o.id = k.id
-                FOR UPDATE OF o SKIP LOCKED
+                CROSS JOIN LATERAL (
+                    SELECT o.ctid
+                    FROM {{ box.collapse }} AS o
+                    WHERE o.collapse_key = k.collapse_key AND o.id = k.id
+                    FOR UPDATE SKIP LOCKED
+                ) AS f
             ));
         END IF
 {%- endmacro %}
