@@ -13,6 +13,7 @@ __all__ = [
     "AlreadyProcessed",
     "Enqueued",
     "Extended",
+    "Finding",
     "InboxDeadLetter",
     "InboxEnqueued",
     "InboxMessage",
@@ -323,3 +324,19 @@ class LedgerKey:
     last_seen_at: datetime
     lease_until: datetime | None
     handler: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What doctor found out about one thing: level is ok, note, warning, error or unknown."""
+
+    check: str
+    level: str
+    subject: str
+    detail: str
+    advice: str | None
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether somebody should see to it: a warning or an error."""
+        return self.level in ("warning", "error")

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 NAMES = """
     AccessDenied Ack AlreadyProcessed Box Busy DatabaseUnavailable DeadLetter DriverMissing Enqueued
-    Extended Idempotent Inbox InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState
+    Extended Finding Idempotent Inbox InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState
     Join JoinResolution Joins JsonSerializer Ledger LedgerClaim LedgerEntry LedgerKey NonRetryable
     NotFound Outbox OutboxDeadLetter OutboxMessage OutboxStore PysqlboxError Release Result Retried
     Retries Retry SchemaMismatch Serializer StoredInboxMessage StoredOutboxMessage TopicStats

@@ -13,6 +13,8 @@ from pysqlbox.deploy.names import DIALECTS, Dialect
 from tools.routines import Routine, routines
 
 OWNERS: dict[str, type] = {"outbox": Outbox, "inbox": Inbox, "join": Joins, "ledger": Ledger}
+OF_THE_BOX: dict[str, Callable[..., Any]] = {"schema_version": Box.schema_version, "doctor": Box.doctor}
+"""Routines of the whole deployment."""
 DEFAULTS = {
     ("claim", "lease_seconds"): 30,
     ("claim", "batch_size"): 50,
@@ -41,8 +43,8 @@ def _public(dialect: Dialect) -> dict[str, Routine]:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    if name == "schema_version":
-        return Box.schema_version
+    if name in OF_THE_BOX:
+        return OF_THE_BOX[name]
     prefix, _, step = name.partition("_")
     found: Callable[..., Any] = getattr(OWNERS[prefix], step)
     return found
