@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.joins import WAIT, Joins
-from tests.contract.support import OWNER, Box, Caller, Row, columns
+from tests.contract.support import OWNER, Box, Caller, Row, columns, is_babelfish
 from tests.support.database import Database
 
 COLUMNS = ["check", "level", "subject", "detail", "advice"]
@@ -21,12 +21,6 @@ def doctor(caller: Caller) -> list[Row]:
     assert all(list(row) == COLUMNS for row in rows)
     assert {row["level"] for row in rows} <= LEVELS
     return rows
-
-
-def is_babelfish(db: Database) -> bool:
-    """Whether it is a T-SQL engine that has hardly any of SQL Server's views."""
-    query = "SELECT CONVERT(int, SERVERPROPERTY('Babelfish')) AS answer"
-    return db.dialect == "mssql" and db.sql(query)[0]["answer"] is not None
 
 
 def found(caller: Caller, check: str, subject: str = "") -> list[Row]:

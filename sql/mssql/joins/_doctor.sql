@@ -49,7 +49,7 @@ BEGIN
                     SELECT TOP (1000)
                         w.no, w.join_id, w.expected_steps, w.attached_steps, w.wait_message_id, w.completed_steps, w.failed_steps,
                         w.created_at, w.last_updated_at
-                    FROM {{ db.join }} AS w
+                    FROM {{ db.join }} AS w WITH (FORCESEEK)
                     WHERE w.status = N'Pending'
                     ORDER BY w.no
                 ) AS p

@@ -5,7 +5,7 @@
 {% set since = "CASE WHEN m.due_at > " ~ came_at ~ " THEN m.due_at ELSE " ~ came_at ~ " END" %}
 
 -- What is wrong with one box: what nobody claims, extends, resumes, replays or cleans up. Reads the ends of indexes and
--- bounded pieces of them, and never counts a table.
+-- bounded pieces of them, each by a seek, and never counts a table.
 -- returns: check, level, subject, detail, advice; into #pysqlbox_doctor
 -- errors: none
 -- locks: none
@@ -28,10 +28,15 @@ BEGIN
             SET @is_paused = 1;
         IF EXISTS (
             SELECT 1
-            FROM (SELECT TOP (100) x.processed_at, x.processed_by FROM {{ box.done }} AS x ORDER BY x.processed_at DESC) AS n
-            WHERE n.processed_at > DATEADD(MINUTE, -5, @now_at) AND n.processed_by IS NOT NULL
+            FROM (
+                SELECT TOP (100) x.processed_by
+                FROM {{ box.done }} AS x WITH (FORCESEEK)
+                WHERE x.processed_at > DATEADD(MINUTE, -5, @now_at)
+                ORDER BY x.processed_at DESC
+            ) AS n
+            WHERE n.processed_by IS NOT NULL
         )
-            OR EXISTS (SELECT 1 FROM {{ box.lease }} AS l WHERE l.locked_until > @now_at)
+            OR EXISTS (SELECT 1 FROM {{ box.lease }} AS l WITH (FORCESEEK) WHERE l.locked_until > @now_at)
             SET @is_served = 1;
         SET @lane = (SELECT TOP (1) r.lane FROM {{ box.ready }} AS r ORDER BY r.lane);
         WHILE @lane IS NOT NULL AND @lanes < 100
@@ -100,13 +105,17 @@ BEGIN
                 {{ ("EXEC " ~ box.reap ~ " @batch_size = 1000; -- any claim does it too") | literal }} AS advice
             FROM (
                 SELECT TOP (1) l.id, l.owner_token, l.locked_until
-                FROM {{ box.lease }} AS l
+                FROM {{ box.lease }} AS l WITH (FORCESEEK)
                 WHERE l.locked_until < DATEADD(MINUTE, -1, @now_at)
                 ORDER BY l.locked_until
             ) AS f
             CROSS JOIN (
                 SELECT COUNT(*) AS leases
-                FROM (SELECT TOP (1000) l.id FROM {{ box.lease }} AS l WHERE l.locked_until < DATEADD(MINUTE, -1, @now_at)) AS x
+                FROM (
+                    SELECT TOP (1000) l.id
+                    FROM {{ box.lease }} AS l WITH (FORCESEEK)
+                    WHERE l.locked_until < DATEADD(MINUTE, -1, @now_at)
+                ) AS x
             ) AS e
     {% endcall %}
 
@@ -135,7 +144,7 @@ BEGIN
                     WHERE gm.group_key = d.group_key
                     ORDER BY gm.id
                 ) AS g
-                INNER JOIN {{ box.message }} AS m
+                INNER JOIN {{ box.message }} AS m WITH (FORCESEEK)
                     ON m.id = CASE WHEN d.group_key IS NULL THEN COALESCE(d.id, d.ticket) ELSE g.id END
                 UNION ALL
                 SELECT m.id, m.topic, s.due_at
@@ -150,7 +159,7 @@ BEGIN
                     WHERE x.id IS NOT NULL AND x.topic_key NOT IN (SELECT p.topic_key FROM {{ box.paused }} AS p)
                     ORDER BY x.due_at
                 ) AS s
-                INNER JOIN {{ box.message }} AS m ON m.id = s.id
+                INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = s.id
             ) AS h
             WHERE h.since < DATEADD(MINUTE, -5, @now_at) AND @is_paused = 0
             ORDER BY h.since
@@ -187,14 +196,14 @@ BEGIN
                         ELSE 0
                     END AS is_paused
                 FROM {{ box.group_member }} AS gm
-                INNER JOIN {{ box.message }} AS m ON m.id = gm.id
+                INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = gm.id
                 WHERE gm.group_key = g.group_key
                 ORDER BY gm.id
             ) AS h
             CROSS APPLY (
                 SELECT TOP (1) {{ since }} AS since
                 FROM {{ box.group_member }} AS gm
-                INNER JOIN {{ box.message }} AS m ON m.id = gm.id
+                INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = gm.id
                 WHERE gm.group_key = g.group_key AND gm.id > h.id
                 ORDER BY gm.id
             ) AS n
@@ -236,11 +245,21 @@ BEGIN
                 ) AS advice
             FROM (
                 SELECT COUNT(*) AS looked_at, COUNT(CASE WHEN x.expired = 0 AND x.cancelled = 0 THEN 1 END) AS messages
-                FROM (SELECT TOP (1000) d.expired, d.cancelled FROM {{ box.dead }} AS d ORDER BY d.died_at DESC) AS x
+                FROM (
+                    SELECT TOP (1000) d.expired, d.cancelled
+                    FROM {{ box.dead }} AS d WITH (FORCESEEK)
+                    WHERE d.died_at >= CONVERT(datetime2(6), '0001-01-01')
+                    ORDER BY d.died_at DESC
+                ) AS x
             ) AS e
             CROSS JOIN (
                 SELECT TOP (1) y.id, y.died_at
-                FROM (SELECT TOP (1000) d.id, d.died_at, d.expired, d.cancelled FROM {{ box.dead }} AS d ORDER BY d.died_at DESC) AS y
+                FROM (
+                    SELECT TOP (1000) d.id, d.died_at, d.expired, d.cancelled
+                    FROM {{ box.dead }} AS d WITH (FORCESEEK)
+                    WHERE d.died_at >= CONVERT(datetime2(6), '0001-01-01')
+                    ORDER BY d.died_at DESC
+                ) AS y
                 WHERE y.expired = 0 AND y.cancelled = 0
                 ORDER BY y.died_at DESC
             ) AS f
@@ -263,12 +282,21 @@ BEGIN
                 {{ ("EXEC " ~ box.cleanup ~ " @retention_seconds = 604800, @batch_size = 1000; -- again and again until it answers 0; then every hour") | literal }} AS advice
             FROM (
                 SELECT CONCAT(N'its oldest done message was processed ', {{ doctor.lasting("n.processed_at", "@now_at") }}, N' ago') AS detail
-                FROM (SELECT TOP (1) x.processed_at FROM {{ box.done }} AS x ORDER BY x.processed_at) AS n
-                WHERE n.processed_at < DATEADD(DAY, -31, @now_at)
+                FROM (
+                    SELECT TOP (1) x.processed_at
+                    FROM {{ box.done }} AS x WITH (FORCESEEK)
+                    WHERE x.processed_at < DATEADD(DAY, -31, @now_at)
+                    ORDER BY x.processed_at
+                ) AS n
 {% if kind == "outbox" %}
                 UNION ALL
                 SELECT CONCAT(N'its oldest deduplication key is ', {{ doctor.lasting("k.seen_at", "@now_at") }}, N' old, far past its window')
-                FROM (SELECT TOP (1) x.seen_at FROM {{ box.dedup }} AS x ORDER BY x.seen_at) AS k
+                FROM (
+                    SELECT TOP (1) x.seen_at
+                    FROM {{ box.dedup }} AS x WITH (FORCESEEK)
+                    WHERE x.seen_at < DATEADD(DAY, -1, @now_at)
+                    ORDER BY x.seen_at
+                ) AS k
                 CROSS JOIN (
                     SELECT TRY_CONVERT(int, TRY_CONVERT(float, s.value)) AS seconds
                     FROM {{ box.settings }} AS s
@@ -288,13 +316,18 @@ BEGIN
                 ) AS detail,
                 N'Set the server''s clock by NTP; until it has caught up, what was delayed or leased is late by as much.' AS advice
             FROM (
-                SELECT N'a message done' AS what, MAX(n.processed_at) AS at FROM {{ box.done }} AS n
+                SELECT N'a message done' AS what, MAX(n.processed_at) AS at
+                FROM {{ box.done }} AS n WITH (FORCESEEK)
+                WHERE n.processed_at > DATEADD(SECOND, 2, @now_at)
                 UNION ALL
-                SELECT N'a message given up', MAX(d.died_at) FROM {{ box.dead }} AS d
+                SELECT N'a message given up', MAX(d.died_at)
+                FROM {{ box.dead }} AS d WITH (FORCESEEK)
+                WHERE d.died_at > DATEADD(SECOND, 2, @now_at)
                 UNION ALL
                 SELECT N'a lease that ends, though none lasts longer than a day,', DATEADD(DAY, -1, MAX(l.locked_until))
-                FROM {{ box.lease }} AS l
+                FROM {{ box.lease }} AS l WITH (FORCESEEK)
+                WHERE l.locked_until > DATEADD(SECOND, 2, DATEADD(DAY, 1, @now_at))
             ) AS t
-            WHERE t.at > DATEADD(SECOND, 2, @now_at)
+            WHERE t.at IS NOT NULL
     {% endcall %}
 END;
