@@ -37,6 +37,8 @@ BEGIN
     {{ doctor.part(db._doctor_tables, ("schema " ~ schema) | literal, "@least_pages = 1000") }}
     {{ doctor.part(db._doctor_deployment, ("schema " ~ schema) | literal) }}
     {{ doctor.part(db._join_doctor, ("schema " ~ schema) | literal) }}
+    -- Each by its name, so that a new box makes this anew: Babelfish has no EXEC of a variable, and a statement as text would
+    -- run with the caller's own rights.
 {% for each in boxes | sort(attribute="name") %}
     {{ doctor.part((schema | ident) ~ "." ~ (("_" ~ each.name ~ "_doctor") | ident), ("box " ~ each.name) | literal) }}
 {% endfor %}
