@@ -14,6 +14,7 @@ AS $$
     -- role: internal
 DECLARE
     now_at CONSTANT timestamptz := {{ db._now }}();
+    -- All reads begin at a mark, or at a time, behind which a held snapshot keeps little that is gone.
     -- Elsewhere, in a restored dump for one, the marks are not to be trusted before a claim has been here.
     is_home boolean := false;
     low_lease timestamptz := '-infinity';
@@ -45,9 +46,13 @@ BEGIN
         is_served :=
             EXISTS (
                 SELECT FROM (
-                    SELECT x.processed_at, x.processed_by FROM {{ box.done }} AS x ORDER BY x.processed_at DESC LIMIT 100
+                    SELECT x.processed_by
+                    FROM {{ box.done }} AS x
+                    WHERE x.processed_at > now_at - interval '5 minutes'
+                    ORDER BY x.processed_at DESC
+                    LIMIT 100
                 ) AS n
-                WHERE n.processed_at > now_at - interval '5 minutes' AND n.processed_by IS NOT NULL
+                WHERE n.processed_by IS NOT NULL
             )
             OR EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.locked_until > now_at);
     EXCEPTION
@@ -346,18 +351,19 @@ BEGIN
                 ),
                 'Set the server''s clock by NTP; until it has caught up, what was delayed or leased is late by as much.'
             FROM (
-                (SELECT 'a message done' AS what, n.processed_at AS at FROM {{ box.done }} AS n ORDER BY n.processed_at DESC LIMIT 1)
+                SELECT 'a message done' AS what, max(n.processed_at) AS at
+                FROM {{ box.done }} AS n
+                WHERE n.processed_at > now_at + interval '2 seconds'
                 UNION ALL
-                (SELECT 'a message given up', d.died_at FROM {{ box.dead }} AS d ORDER BY d.died_at DESC LIMIT 1)
+                SELECT 'a message given up', max(d.died_at)
+                FROM {{ box.dead }} AS d
+                WHERE d.died_at > now_at + interval '2 seconds'
                 UNION ALL
-                (
-                    SELECT 'a lease that ends, though none lasts longer than a day,', l.locked_until - interval '1 day'
-                    FROM {{ box.lease }} AS l
-                    ORDER BY l.locked_until DESC
-                    LIMIT 1
-                )
+                SELECT 'a lease that ends, though none lasts longer than a day,', max(l.locked_until) - interval '1 day'
+                FROM {{ box.lease }} AS l
+                WHERE l.locked_until > now_at + interval '1 day 2 seconds'
             ) AS t
-            WHERE t.at > now_at + interval '2 seconds'
+            WHERE t.at IS NOT NULL
     {% endcall %};
 END;
 $$;
