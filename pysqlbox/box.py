@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
@@ -19,6 +20,7 @@ from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, NotFound, Pysq
 from pysqlbox.inbox import Inbox
 from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
+from pysqlbox.messages import Finding
 from pysqlbox.outbox import Outbox
 from pysqlbox.pool import Pool
 from pysqlbox.retry import Retries
@@ -186,6 +188,16 @@ class Box:
         if self._place is None:
             self._place = self.schema_place() or 0
         return self._place
+
+    def doctor(self, *, connection: Any = None) -> list[Finding]:
+        """What a DBA should know about this deployment: a row for each thing found, and for each check."""
+        return [Finding(*row) for row in self.call("doctor", {}, connection=connection, repeat=True)]
+
+    async def doctor_async(self, *, connection: Any = None) -> list[Finding]:
+        """The same for asynchronous callers."""
+        if connection is None:
+            return await asyncio.to_thread(self.doctor)
+        return [Finding(*row) for row in await self.call_async("doctor", {}, connection=connection)]
 
     def migrate(self, **options: Any) -> Plan:
         """Deploy the schema or bring it up to date; options as of ``pysqlbox.deploy.migrate.migrate``."""

@@ -14,6 +14,7 @@ __all__ = [
     "DeadCause",
     "Enqueued",
     "Extended",
+    "Finding",
     "Group",
     "InboxDeadLetter",
     "InboxEnqueued",
@@ -446,3 +447,19 @@ class ScheduleClock:
     now_at: datetime
     is_due: bool
     next_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What doctor found out about one thing: level is ok, note, warning, error or unknown."""
+
+    check: str
+    level: str
+    subject: str
+    detail: str
+    advice: str | None
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether somebody should see to it: a warning or an error."""
+        return self.level in ("warning", "error")

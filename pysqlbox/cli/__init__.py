@@ -12,6 +12,7 @@ from pysqlbox.cli.cancel import cancel
 from pysqlbox.cli.dead import dead, replay
 from pysqlbox.cli.demo import demo
 from pysqlbox.cli.deploy import migrate, render, status
+from pysqlbox.cli.doctor import doctor
 from pysqlbox.cli.enqueue import enqueue
 from pysqlbox.cli.listing import list_messages
 from pysqlbox.cli.maintain import cleanup, reap
@@ -69,6 +70,7 @@ for _command in (
     schedule,
     reap,
     cleanup,
+    doctor,
     demo,
     bench,
 ):

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 NAMES = """
     AccessDenied Ack AlreadyProcessed Box Busy DatabaseUnavailable DeadCause DeadLetter
-    DriverMissing Enqueued Extended Group Idempotent Inbox InboxDeadLetter InboxEnqueued
+    DriverMissing Enqueued Extended Finding Group Idempotent Inbox InboxDeadLetter InboxEnqueued
     InboxMessage InvalidArgument InvalidState Join JoinResolution Joins JsonSerializer Ledger
     LedgerClaim LedgerEntry LedgerKey ListedInboxMessage ListedOutboxMessage NonRetryable NotFound
     Outbox OutboxDeadLetter OutboxMessage OutboxStore PysqlboxError Release Result Retried Retries
