@@ -104,14 +104,17 @@ class Database:
         self._log = log_of(box)
         self._calls: weakref.WeakSet[Calls] = weakref.WeakSet()
 
-    def open(self, *, limit: float | None = None) -> WorkerConnection:
-        """A connection of the box's dialect, none of whose calls lasts longer than the limit."""
+    def open(self, *, limit: float | None = None, lock_seconds: float | None = None) -> WorkerConnection:
+        """A connection of the box's dialect, none of whose calls lasts longer than the limit.
+
+        ``lock_seconds``: how long a call may wait for somebody's lock on PostgreSQL.
+        """
         calls = Calls(self, CALL_SECONDS if limit is None else limit)
         self._calls.add(calls)
         if self.box.target.dialect == "postgres":
             from pysqlbox.worker.database_postgres import PostgresConnection
 
-            return PostgresConnection(self.box, calls)
+            return PostgresConnection(self.box, calls, lock_seconds)
         return CallingConnection(self.box, calls)
 
     def report_silence(self) -> None:

@@ -34,6 +34,7 @@ class Settings:
     reap_seconds: float | None = None
     cleanup_seconds: float | None = None
     retention: int = 0
+    schedule_seconds: float | None = None
     listen: bool = True
 
     @classmethod
@@ -51,6 +52,7 @@ class Settings:
         reap_seconds: Delay | None,
         cleanup_seconds: Delay | None,
         retention: Delay,
+        schedule_seconds: Delay | None,
         listen: bool,
     ) -> Settings:
         """The settings of these arguments of a worker; InvalidArgument names the one that is wrong."""
@@ -78,6 +80,7 @@ class Settings:
             reap_seconds=seconds("reap_seconds", reap_seconds),
             cleanup_seconds=seconds("cleanup_seconds", cleanup_seconds),
             retention=int(keep),
+            schedule_seconds=seconds("schedule_seconds", schedule_seconds),
             listen=listen,
         )
 

@@ -47,12 +47,14 @@ class Worker:
         reap_seconds: Delay | None = 10.0,
         cleanup_seconds: Delay | None = 60.0,
         retention: Delay = timedelta(days=7),
+        schedule_seconds: Delay | None = 10.0,
         listen: bool = True,
     ) -> None:
         """Serve ``boxes``; ``max_attempts`` and ``backoff`` are the box's own settings where they are None.
 
         ``handler_timeout``: how long any handler may take. ``reap_seconds``, ``cleanup_seconds``: how often
         one worker reaps, and deletes what was done longer than ``retention`` ago; None leaves it to others.
+        ``schedule_seconds``: how soon a schedule that somebody sets is noticed; None leaves firing to others.
         ``listen``: wake up by NOTIFY where the database has it.
         """
         self.box = box
@@ -70,6 +72,7 @@ class Worker:
             reap_seconds=reap_seconds,
             cleanup_seconds=cleanup_seconds,
             retention=retention,
+            schedule_seconds=schedule_seconds,
             listen=listen,
         )
         self._handlers = Handlers()

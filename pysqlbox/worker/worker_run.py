@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
 from pysqlbox.worker.assignment import Assignment
-from pysqlbox.worker.caretaker import Caretaker, Chore
+from pysqlbox.worker.caretaker import LOCK_SECONDS, Caretaker, Chore
 from pysqlbox.worker.database import Database
 from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.handlers import Handler, Handlers
@@ -23,6 +23,7 @@ from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
 from pysqlbox.worker.settings import Settings
 from pysqlbox.worker.tally import Tally
+from pysqlbox.worker.timetable import Timetable
 from pysqlbox.worker.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
@@ -180,9 +181,10 @@ class WorkerRun:
             listener = Listener(self._database, scheduler)
             self._bells.append(listener.stop)
             self._helpers.append(self._spawn("listener", listener.run))
-        chores = list(self._chores())
-        if chores:
-            caretaker = Caretaker(scheduler, self._database.open(), self._owner, chores)
+        chores, timetables = list(self._chores()), list(self._timetables(scheduler))
+        if chores or timetables:
+            connection = self._database.open(lock_seconds=LOCK_SECONDS)
+            caretaker = Caretaker(scheduler, connection, self._owner, chores, timetables)
             self._helpers.append(self._spawn("caretaker", caretaker.run))
 
     def _chores(self) -> Iterator[Chore]:
@@ -193,6 +195,13 @@ class WorkerRun:
             if settings.cleanup_seconds is not None:
                 arguments: dict[str, object] = {"retention_seconds": settings.retention}
                 yield Chore("cleanup", name, settings.cleanup_seconds, f"{name}_cleanup", arguments)
+
+    def _timetables(self, scheduler: Scheduler) -> Iterator[Timetable]:
+        seconds = self._settings.schedule_seconds
+        if seconds is not None:
+            for box in scheduler.boxes:
+                if box.queue.kind == "outbox":
+                    yield Timetable(box.name, seconds, box.log)
 
     def _spawn(self, name: str, target: Callable[[], object]) -> threading.Thread:
         """A daemon thread: one that hangs in a handler must not keep the process from ending."""
