@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -43,6 +45,13 @@ class Context:
     def wait(self, seconds: float) -> bool:
         """Sleep, but not longer than the worker runs; whether to stop early."""
         self._scheduler.pause(seconds)
+        return self.cancelled
+
+    async def sleep(self, seconds: float) -> bool:
+        """The same in a coroutine handler."""
+        ends_at = time.monotonic() + seconds
+        while not self.cancelled and (left := ends_at - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, 0.1))
         return self.cancelled
 
     def __repr__(self) -> str:

@@ -45,7 +45,7 @@ class Exchange:
         """Settle what is done and claim what can be done; what comes is handed to the scheduler."""
         scheduler = self._scheduler
         topics = box.claim_topics()
-        claim = 0 if scheduler.stopping else box.claim_size(scheduler.idle_threads(), len(scheduler.ready))
+        claim = 0 if scheduler.stopping else self._claim_size(box)
         if topics is not None and not topics:
             claim = 0
         progress, wakes = scheduler.progress, box.wakes
@@ -71,6 +71,10 @@ class Exchange:
         scheduler.answered(
             thread, box, assignments, asked=claim, got=len(messages), progress=progress, wakes=wakes
         )
+
+    def _claim_size(self, box: ServedBox) -> int:
+        scheduler = self._scheduler
+        return box.claim_size(scheduler.idle_threads(), len(scheduler.ready), scheduler.free_slots())
 
     def settle(self, box: ServedBox, connection: WorkerConnection | None = None) -> None:
         """Only settle what is done; what cannot be settled now stays for later."""

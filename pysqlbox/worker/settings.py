@@ -11,6 +11,7 @@ from pysqlbox.errors import InvalidArgument
 from pysqlbox.worker.backoff import Backoff
 from pysqlbox.worker.handlers import seconds
 from pysqlbox.worker.logs import StoreLog
+from pysqlbox.worker.policies import UnknownTopicsPolicy, checked_policy
 from pysqlbox.worker.results import Delay
 
 __all__ = ["Settings", "whole"]
@@ -35,6 +36,8 @@ class Settings:
     cleanup_seconds: float | None = None
     retention: int = 0
     listen: bool = True
+    unknown_topics: UnknownTopicsPolicy = "snooze"
+    async_slots: int = 100
 
     @classmethod
     def checked(
@@ -52,6 +55,8 @@ class Settings:
         cleanup_seconds: Delay | None,
         retention: Delay,
         listen: bool,
+        unknown_topics: str,
+        async_slots: int,
     ) -> Settings:
         """The settings of these arguments of a worker; InvalidArgument names the one that is wrong."""
         if isinstance(boxes, str) or not boxes:
@@ -79,6 +84,8 @@ class Settings:
             cleanup_seconds=seconds("cleanup_seconds", cleanup_seconds),
             retention=int(keep),
             listen=listen,
+            unknown_topics=checked_policy(unknown_topics),
+            async_slots=whole("async_slots", async_slots, 1, 100_000),
         )
 
     def delay(self, log: StoreLog, attempt: int, asked: Delay | None) -> float | None:

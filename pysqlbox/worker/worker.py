@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -13,11 +15,14 @@ from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.typed import topic_of
 from pysqlbox.worker.backoff import Backoff
 from pysqlbox.worker.handlers import Handler, Handlers
+from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.logs import log_of
+from pysqlbox.worker.policies import UnknownTopicsPolicy
 from pysqlbox.worker.results import Delay
 from pysqlbox.worker.settings import Settings, whole
 from pysqlbox.worker.signals import signals
 from pysqlbox.worker.tally import Tally, WorkerStats
+from pysqlbox.worker.unknown_topics import UnknownTopics
 from pysqlbox.worker.worker_run import WorkerRun
 
 if TYPE_CHECKING:
@@ -48,12 +53,16 @@ class Worker:
         cleanup_seconds: Delay | None = 60.0,
         retention: Delay = timedelta(days=7),
         listen: bool = True,
+        async_slots: int = 100,
+        unknown_topics: UnknownTopicsPolicy = "snooze",
     ) -> None:
         """Serve ``boxes``; ``max_attempts`` and ``backoff`` are the box's own settings where they are None.
 
         ``handler_timeout``: how long any handler may take. ``reap_seconds``, ``cleanup_seconds``: how often
         one worker reaps, and deletes what was done longer than ``retention`` ago; None leaves it to others.
-        ``listen``: wake up by NOTIFY where the database has it.
+        ``listen``: wake up by NOTIFY where the database has it. ``async_slots``: how many coroutine handlers
+        may run at once. ``unknown_topics``: messages without a handler are put back for a while without
+        counting an attempt ("snooze"), tried again under backoff ("abandon"), or given up ("dead").
         """
         self.box = box
         self.owner_token = uuid.uuid4()
@@ -71,8 +80,12 @@ class Worker:
             cleanup_seconds=cleanup_seconds,
             retention=retention,
             listen=listen,
+            unknown_topics=unknown_topics,
+            async_slots=async_slots,
         )
         self._handlers = Handlers()
+        self._hooks = Hooks()
+        self._unknown_topics = UnknownTopics(self._settings.unknown_topics)
         self._log = log_of(box)
         self._lock = threading.Lock()
         self._run: WorkerRun | None = None
@@ -105,6 +118,26 @@ class Worker:
         """The same without a decorator."""
         self._register(topic, batch=batch, concurrency=concurrency, timeout=timeout)(function)
 
+    def middleware(self, function: _Function) -> _Function:
+        """Put a function around every handler: ``(message, context, call_next)``.
+
+        ``call_next()`` runs the rest and answers its result; what the function returns is the result. The
+        first one registered is outermost. A batch handler's messages come as a list. Around coroutine
+        handlers it is a coroutine function, and so is ``call_next``.
+        """
+        self._handlers.add_middleware(function)
+        return function
+
+    def on_start(self, function: _Function) -> _Function:
+        """Call a function without arguments, or a coroutine function, before the first message is claimed."""
+        self._hooks.on_start.append(function)
+        return function
+
+    def on_stop(self, function: _Function) -> _Function:
+        """The same after the last result has been settled."""
+        self._hooks.on_stop.append(function)
+        return function
+
     @property
     def is_running(self) -> bool:
         """Whether it was started and has not ended; it may still be waiting for the database."""
@@ -123,11 +156,14 @@ class Worker:
         run = self._run
         return True if run is None else run.stop(_seconds(timeout))
 
-    def drain(self) -> int:
+    def drain(self, timeout: Delay | None = None, raise_errors: bool = False) -> int:
         """Work until nothing is left that could be claimed now; how many results there were.
 
-        Ctrl-C stops the worker, as ``stop()`` would.
+        After ``timeout`` it raises TimeoutError, with the worker stopped. With ``raise_errors`` it stops at
+        the first exception of a handler and raises that. Ctrl-C stops the worker, as ``stop()`` would.
         """
+        limit = _seconds(timeout)
+        deadline = None if limit is None else time.monotonic() + limit
         before = self.stats().handled
         with self._lock:
             run = self._run
@@ -136,13 +172,19 @@ class Worker:
             run.start()
         else:
             run.drain()
+        failed = timed_out = False
         try:
-            while not run.wait(0.5):
-                pass
+            while not failed and not timed_out and not run.wait(0.02 if raise_errors else 0.2):
+                failed = raise_errors and run.first_error is not None
+                timed_out = deadline is not None and time.monotonic() >= deadline
         finally:
-            run.stop(None, patient=False)
+            run.stop(0.0 if timed_out else None, patient=False)
         if run.failure is not None:
             raise run.failure
+        if raise_errors and run.first_error is not None:
+            raise run.first_error
+        if timed_out:
+            raise TimeoutError(f"not everything was handled within {limit:g} seconds")
         return self.stats().handled - before
 
     def run(self, *, stop_timeout: Delay = 30.0) -> None:
@@ -168,6 +210,32 @@ class Worker:
             run.stop(_seconds(stop_timeout), hurry.is_set, patient=False)
             if run.failure is not None:
                 raise run.failure
+
+    async def run_async(self, *, stop_timeout: Delay = 30.0) -> None:
+        """Work until the task is cancelled or somebody calls stop(); coroutine handlers run on this loop.
+
+        It takes no signals: they are the application's.
+        """
+        run = await self._start_async()
+        try:
+            while not run.stopping:
+                await asyncio.sleep(0.05)
+        finally:
+            await asyncio.shield(asyncio.to_thread(run.stop, _seconds(stop_timeout), patient=False))
+        if run.failure is not None:
+            raise run.failure
+
+    async def _start_async(self) -> WorkerRun:
+        run = self._begin(drain=False, loop=asyncio.get_running_loop())
+        await asyncio.to_thread(run.start)
+        return run
+
+    async def __aenter__(self) -> Self:
+        await self._start_async()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.shield(asyncio.to_thread(self.stop))
 
     def stats(self) -> WorkerStats:
         """What this worker has done so far."""
@@ -200,13 +268,13 @@ class Worker:
 
         return register
 
-    def _begin(self, *, drain: bool) -> WorkerRun:
+    def _begin(self, *, drain: bool, loop: asyncio.AbstractEventLoop | None = None) -> WorkerRun:
         with self._lock:
             if self._run is not None:
                 raise InvalidState("the worker runs already")
             self._run = WorkerRun(
-                self.box, self._settings, self._handlers, self.owner_token,
-                threads=self.threads, drain=drain, ended=self._forget,
+                self.box, self._settings, self._handlers, self._hooks, self._unknown_topics, self.owner_token,
+                threads=self.threads, drain=drain, ended=self._forget, loop=loop,
             )  # fmt: skip
             return self._run
 
