@@ -6,8 +6,9 @@ import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.typed import batch_decoder_for, decoder_for
@@ -16,7 +17,27 @@ from pysqlbox.worker.results import Ack, DeadLetter, Delay, Release, Result, Ret
 if TYPE_CHECKING:
     from pysqlbox.worker.assignment import Assignment
 
-__all__ = ["Handler", "Handlers", "Message", "is_coroutine_function", "seconds"]
+__all__ = [
+    "Handler",
+    "HandlerOptions",
+    "Handlers",
+    "Message",
+    "Transactional",
+    "is_coroutine_function",
+    "seconds",
+]
+
+#: Whether a handler runs in a transaction: the worker's own, or that of a connection which this answers.
+Transactional = bool | Callable[[], AbstractContextManager[Any]] | None
+
+
+class HandlerOptions(TypedDict, total=False):
+    """What a handler may be registered with."""
+
+    concurrency: int | None
+    timeout: Delay | None
+    transactional: Transactional
+
 
 Message = Any  # OutboxMessage or InboxMessage: what the box's claim answers
 
@@ -52,6 +73,7 @@ class Handler:
         "takes_context",
         "timeout",
         "topic",
+        "transactional",
     )
 
     def __init__(
@@ -62,6 +84,7 @@ class Handler:
         batch: bool = False,
         concurrency: int | None = None,
         timeout: Delay | None = None,
+        transactional: Transactional = None,
     ) -> None:
         if concurrency is not None and (isinstance(concurrency, bool) or concurrency < 1):
             raise InvalidArgument("concurrency: must be at least 1")
@@ -74,12 +97,21 @@ class Handler:
         self.takes_context = _takes_two(function)
         self.is_async = is_coroutine_function(function)
         #: Whether there is nothing to it but to call it with a message.
-        self.simple = not (batch or concurrency or self.takes_context or self.is_async)
+        self.transactional = transactional or None
+        if transactional and self.is_async:
+            raise InvalidArgument("transactional: is for handlers that are ordinary functions")
+        if transactional and transactional is not True and not callable(transactional):
+            raise InvalidArgument("transactional: must be True, or answer a context manager of a connection")
+        self.simple = not (batch or concurrency or self.takes_context or self.is_async or transactional)
         #: How many of its places are taken, and how many of these by calls that have overrun their time.
         self.active = 0
         self.hanging = 0
         self.parked: deque[Assignment] = deque()
         self.passed_over = False
+
+    def results_of(self, messages: Sequence[Message], answer: object) -> list[Result]:
+        """An answer as one result per message."""
+        return self.results(messages, answer) if self.batch else [result_of(answer)]
 
     def results(self, messages: Sequence[Message], answer: object) -> list[Result]:
         """A batch handler's answer as one result per message."""

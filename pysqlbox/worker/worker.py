@@ -9,12 +9,12 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.typed import topic_of
 from pysqlbox.worker.backoff import Backoff
-from pysqlbox.worker.handlers import Handler, Handlers
+from pysqlbox.worker.handlers import Handler, HandlerOptions, Handlers
 from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.logs import log_of
 from pysqlbox.worker.policies import UnknownTopicsPolicy
@@ -92,19 +92,21 @@ class Worker:
         self._past = Tally()
 
     def handler(
-        self, topic: str | type, *, concurrency: int | None = None, timeout: Delay | None = None
+        self, topic: str | type, **options: Unpack[HandlerOptions]
     ) -> Callable[[_Function], _Function]:
         """Register the handler of a topic, or of a message class that carries its topic.
 
-        ``concurrency``: how many threads may be in it at once; ``timeout``: how long it may take.
+        ``concurrency``: how many may run at once; ``timeout``: how long it may take. ``transactional``: run
+        it in one transaction with the end of its message, on ``context.connection``: True, or a callable that
+        answers a context manager of a connection.
         """
-        return self._register(topic, batch=False, concurrency=concurrency, timeout=timeout)
+        return self._register(topic, batch=False, options=options)
 
     def batch_handler(
-        self, topic: str | type, *, concurrency: int | None = None, timeout: Delay | None = None
+        self, topic: str | type, **options: Unpack[HandlerOptions]
     ) -> Callable[[_Function], _Function]:
         """Register a handler that gets a list of messages and answers None, or a result for each."""
-        return self._register(topic, batch=True, concurrency=concurrency, timeout=timeout)
+        return self._register(topic, batch=True, options=options)
 
     def add_handler(
         self,
@@ -112,11 +114,10 @@ class Worker:
         function: Callable[..., Any],
         *,
         batch: bool = False,
-        concurrency: int | None = None,
-        timeout: Delay | None = None,
+        **options: Unpack[HandlerOptions],
     ) -> None:
         """The same without a decorator."""
-        self._register(topic, batch=batch, concurrency=concurrency, timeout=timeout)(function)
+        self._register(topic, batch=batch, options=options)(function)
 
     def middleware(self, function: _Function) -> _Function:
         """Put a function around every handler: ``(message, context, call_next)``.
@@ -256,14 +257,14 @@ class Worker:
         return f"Worker({', '.join(self._settings.boxes)} of {self.box!r}, {self.threads} threads)"
 
     def _register(
-        self, topic: str | type, *, batch: bool, concurrency: int | None, timeout: Delay | None
+        self, topic: str | type, *, batch: bool, options: HandlerOptions
     ) -> Callable[[_Function], _Function]:
         name = topic if isinstance(topic, str) else topic_of(topic)
         if not 1 <= len(name) <= 255:
             raise InvalidArgument("topic: must have 1 to 255 characters")
 
         def register(function: _Function) -> _Function:
-            self._handlers.add(Handler(name, function, batch=batch, concurrency=concurrency, timeout=timeout))
+            self._handlers.add(Handler(name, function, batch=batch, **options))
             return function
 
         return register

@@ -26,6 +26,7 @@ from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
 from pysqlbox.worker.settings import Settings
 from pysqlbox.worker.tally import Tally
+from pysqlbox.worker.transactions import Transactions
 from pysqlbox.worker.unknown_topics import UnknownTopics
 from pysqlbox.worker.worker_thread import WorkerThread
 
@@ -66,6 +67,7 @@ class WorkerRun:
         self._hooks = hooks
         self._unknown_topics = unknown_topics
         self._hooks_called = False
+        self._transactions = Transactions(box, owner, threads)
         self._coroutines = Coroutines(settings.async_slots, loop)
         self._owner = owner
         self._thread_count = threads
@@ -183,7 +185,7 @@ class WorkerRun:
             settings, handlers = self._settings, self._handlers
             coroutines = self._coroutines
             scheduler = Scheduler(boxes, threads=self._thread_count, coroutines=coroutines)
-            handling = Handling(scheduler, handlers, settings, self._unknown_topics)
+            handling = Handling(scheduler, handlers, settings, self._unknown_topics, self._transactions)
             coroutines.serve(scheduler, handling)
             exchange = Exchange(scheduler, self._owner, settings.lease_seconds, self._database.open)
             keeper = LeaseKeeper(
@@ -335,6 +337,7 @@ class WorkerRun:
             ]  # fmt: skip
             for thread in [*waited_for, *self._helpers]:
                 thread.join(max(0.0, last - time.monotonic()))
+            self._transactions.close()
             if self._exchange is not None:
                 self._exchange.close()
             self._report_unsettled()

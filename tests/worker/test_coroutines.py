@@ -201,18 +201,21 @@ def test_one_that_ignores_its_cancellation_keeps_its_place(box: pysqlbox.Box, ma
 
 
 def test_stop_lets_coroutines_finish_and_releases_the_rest(box: pysqlbox.Box, make: MakeWorker) -> None:
+    begun: list[int] = []
     ended: list[int] = []
     worker = make(boxes=["outbox"], async_slots=5)
 
     @worker.handler("t")
     async def handle(message: Any) -> None:
+        begun.append(message.id)
         await asyncio.sleep(0.5)
         ended.append(message.id)
 
     made = put_many(box.outbox, 30)
     worker.start()
-    until(lambda: worker.stats().busy_threads >= 5)
+    until(lambda: len(begun) >= 5)
     assert worker.stop(10)
+    assert begun == ended
     found = {message: status(box.outbox, message) for message in made}
     assert {m for m, state in found.items() if state == "Done"} == set(ended)
     assert set(found.values()) == {"Done", "Ready"}
