@@ -187,7 +187,9 @@ class WorkerRun:
             scheduler = Scheduler(boxes, threads=self._thread_count, coroutines=coroutines)
             handling = Handling(scheduler, handlers, settings, self._unknown_topics, self._transactions)
             coroutines.serve(scheduler, handling)
-            exchange = Exchange(scheduler, self._owner, settings.lease_seconds, self._database.open)
+            exchange = Exchange(
+                scheduler, self._owner, settings.lease_seconds, self._database.open, self._worked_on
+            )
             keeper = LeaseKeeper(
                 scheduler, self._threads, handlers, handling, exchange, coroutines, self._database,
                 self._owner, settings, self._replace,
@@ -305,11 +307,15 @@ class WorkerRun:
         with self._lock:  # the starter may be about to launch the threads
             self._stopping.set()
             scheduler = self._scheduler
-        if scheduler is None or self._handling is None:
-            return
-        scheduler.stop()
-        for assignment in [*scheduler.take_ready(), *self._handlers.unpark(), *self._worked_on()]:
-            self._handling.release(assignment, self._tally)
+        if scheduler is not None:
+            scheduler.stop()
+            self._release_not_begun()
+
+    def _release_not_begun(self) -> None:
+        scheduler, handling = self._scheduler, self._handling
+        if scheduler is not None and handling is not None:
+            for assignment in [*scheduler.take_ready(), *self._handlers.unpark(), *self._worked_on()]:
+                handling.release(assignment, self._tally)
 
     def _worked_on(self) -> list[Assignment]:
         found = [thread.assignment for thread in list(self._threads)]
@@ -322,6 +328,8 @@ class WorkerRun:
                 return self._clean
             while self._at_work(patient) and time.monotonic() < deadline and not hurry():
                 time.sleep(0.005)
+                self._release_not_begun()  # a claim may have been under way
+            self._release_not_begun()
             self._database.must_end_at = time.monotonic() + SETTLE_AT_MOST
             self._clean = not self._abandon_running()
             self._settle_the_last()

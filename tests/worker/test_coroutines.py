@@ -129,11 +129,13 @@ def test_threads_and_coroutines_side_by_side_and_in_one_group(box: pysqlbox.Box,
 
     def on_thread(message: Any) -> None:
         names.add(threading.current_thread().name)
+        assert threading.current_thread().name != "pysqlbox-loop"
         time.sleep(0.002)
         seen.append((message.group_id, message.id))
 
     async def on_loop(message: Any) -> None:
         names.add(threading.current_thread().name)
+        assert threading.current_thread().name == "pysqlbox-loop"
         await asyncio.sleep(0.002)
         seen.append((message.group_id, message.id))
 

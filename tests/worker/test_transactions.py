@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,19 +19,6 @@ from tests.worker.support import OWNER, Calls, put, put_many, status, until
 from tests.worker.test_leases import lose
 
 Queue = pysqlbox.Outbox | pysqlbox.Inbox
-
-
-@pytest.fixture
-def effects(db: Database) -> Iterator[Any]:
-    """A table that handlers write to: answers the ids that are in it."""
-    kind = "text" if db.dialect == "postgres" else "nvarchar(100)"
-    db.sql(f"CREATE TABLE {{schema}}.effects (message bigint NOT NULL, note {kind} NULL)")
-    try:
-        yield lambda: sorted(
-            int(str(row["message"])) for row in db.sql("SELECT message FROM {schema}.effects")
-        )
-    finally:
-        db.sql("DROP TABLE {schema}.effects")
 
 
 def write(db: Database, connection: Any, identity: int) -> None:
@@ -111,6 +97,25 @@ def test_a_lost_lease_rolls_back(
     stored = box.outbox.get(message)
     assert stored.owner_token == OWNER
     assert worker.stats().handled == 0, "its answer counts for nothing"
+
+
+@pytest.mark.dialect("postgres")
+def test_a_commit_that_fails_leaves_the_message_undone(
+    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
+) -> None:
+    constraint = "CONSTRAINT uq_effects UNIQUE (message) DEFERRABLE INITIALLY DEFERRED"
+    db.sql(f"ALTER TABLE {{schema}}.effects ADD {constraint}")
+    worker = make(boxes=["outbox"], backoff=fixed(60))
+
+    @worker.handler("t", transactional=True)
+    def handle(message: Any, context: Context) -> None:
+        write(db, context.connection, message.id)
+        write(db, context.connection, message.id)
+
+    message = put(box.outbox)
+    worker.drain()
+    assert effects() == []
+    assert (status(box.outbox, message), box.outbox.get(message).attempt) == ("Ready", 1)
 
 
 @pytest.mark.every_engine
