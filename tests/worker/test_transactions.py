@@ -12,6 +12,7 @@ import pytest
 import pysqlbox
 from pysqlbox import DeadLetter, Release, Retry
 from pysqlbox.worker import Context, fixed
+from tests.package.support import django_alias, sqlalchemy_engine
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.processes import Journal, processes
@@ -186,14 +187,9 @@ def test_a_callable_brings_the_applications_own_transaction(
     db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
 ) -> None:
     """A SQLAlchemy session's, for one."""
-    sqlalchemy = pytest.importorskip("sqlalchemy")
-    orm = pytest.importorskip("sqlalchemy.orm")
-    import psycopg
-    from sqlalchemy.pool import NullPool
-
-    engine = sqlalchemy.create_engine(
-        "postgresql+psycopg://", creator=lambda: psycopg.connect(db.url), poolclass=NullPool
-    )
+    sqlalchemy = pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed")
+    orm = pytest.importorskip("sqlalchemy.orm", reason="sqlalchemy is not installed")
+    engine = sqlalchemy_engine(db)
     session_type = orm.sessionmaker(engine)
     worker = make(boxes=["outbox"], backoff=fixed(3600))
 
@@ -206,6 +202,28 @@ def test_a_callable_brings_the_applications_own_transaction(
     good, bad = put(box.outbox), put(box.outbox, payload="bad")
     worker.drain()
     engine.dispose()
+    assert effects() == [good]
+    assert (status(box.outbox, good), status(box.outbox, bad)) == ("Done", "Ready")
+
+
+@pytest.mark.dialect("postgres")
+def test_djangos_atomic_is_one_of_them(
+    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
+) -> None:
+    pytest.importorskip("django", reason="django is not installed")
+    from pysqlbox.contrib.django import atomic
+
+    with django_alias(db) as alias:
+        worker = make(boxes=["outbox"], threads=2, backoff=fixed(3600))
+
+        @worker.handler("t", transactional=lambda: atomic(alias))
+        def handle(message: Any, context: Context) -> Any:
+            with context.connection.cursor() as cursor:
+                cursor.execute(f'INSERT INTO "{db.schema}".effects (message) VALUES (%s)', [message.id])
+            return Retry() if message.payload == "bad" else None
+
+        good, bad = put(box.outbox), put(box.outbox, payload="bad")
+        worker.drain()
     assert effects() == [good]
     assert (status(box.outbox, good), status(box.outbox, bad)) == ("Done", "Ready")
 
