@@ -77,6 +77,13 @@ class Assignment:
         return waiting[0] if waiting else None
 
     @property
+    def begins_with_coroutine(self) -> bool:
+        """Whether the handler of what comes next is a coroutine function."""
+        head = self.head
+        handler = None if head is None else self.box.handlers.by_topic.get(head.topic)
+        return handler is not None and handler.is_async
+
+    @property
     def handled(self) -> list[Any]:
         """The messages that are being handled now."""
         return self._current or []

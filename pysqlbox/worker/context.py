@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from typing import TYPE_CHECKING, Any
+
+from pysqlbox.errors import InvalidState
 
 if TYPE_CHECKING:
     from pysqlbox.worker.assignment import Assignment
@@ -15,12 +19,24 @@ __all__ = ["Context"]
 class Context:
     """Handed to a handler that takes a second argument: whether to stop early, and what it handles."""
 
-    __slots__ = ("_assignment", "_scheduler", "messages")
+    __slots__ = ("_assignment", "_scheduler", "joined", "messages")
 
     def __init__(self, scheduler: Scheduler, assignment: Assignment, messages: list[Any]) -> None:
         self._scheduler = scheduler
         self._assignment = assignment
         self.messages = messages
+        #: The connection of the handler's transaction, while there is one.
+        self.joined: Any = None
+
+    @property
+    def connection(self) -> Any:
+        """The connection of a transactional handler, whose commit makes the message done.
+
+        Hand it to the methods as ``connection=``, and use it for statements of your own.
+        """
+        if self.joined is None:
+            raise InvalidState("connection: the handler is not transactional, or has ended")
+        return self.joined
 
     @property
     def message(self) -> Any:
@@ -43,6 +59,13 @@ class Context:
     def wait(self, seconds: float) -> bool:
         """Sleep, but not longer than the worker runs; whether to stop early."""
         self._scheduler.pause(seconds)
+        return self.cancelled
+
+    async def sleep(self, seconds: float) -> bool:
+        """The same in a coroutine handler."""
+        ends_at = time.monotonic() + seconds
+        while not self.cancelled and (left := ends_at - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, 0.1))
         return self.cancelled
 
     def __repr__(self) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
+from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.outcomes import Outcomes
 from pysqlbox.worker.plan import plan
@@ -33,11 +34,14 @@ class Exchange:
         owner: uuid.UUID,
         lease_seconds: int,
         connect: Callable[[], WorkerConnection],
+        held: Callable[[], Iterable[Assignment]],
     ) -> None:
+        """``held`` answers what this worker works on."""
         self._scheduler = scheduler
         self._owner = owner
         self._lease_seconds = lease_seconds
         self._connect = connect
+        self._held = held
         self._free: list[WorkerConnection] = []
         self._closed = False
 
@@ -45,7 +49,7 @@ class Exchange:
         """Settle what is done and claim what can be done; what comes is handed to the scheduler."""
         scheduler = self._scheduler
         topics = box.claim_topics()
-        claim = 0 if scheduler.stopping else box.claim_size(scheduler.idle_threads(), len(scheduler.ready))
+        claim = 0 if scheduler.stopping else self._claim_size(box)
         if topics is not None and not topics:
             claim = 0
         progress, wakes = scheduler.progress, box.wakes
@@ -65,12 +69,26 @@ class Exchange:
             scheduler.asked_nothing(thread, box, wakes)
             return
         box.log.debug("%s: claimed %d of %d", box.name, len(messages), claim)
+        self._note_lost(box, messages)
         assignments, grouped = plan(box, messages, asked_at)
         if grouped:
             scheduler.groups_seen = True
         scheduler.answered(
             thread, box, assignments, asked=claim, got=len(messages), progress=progress, wakes=wakes
         )
+
+    def _note_lost(self, box: ServedBox, messages: list[Any]) -> None:
+        """What this worker has claimed again is not what an older assignment still holds."""
+        again = {message.id for message in messages if message.attempt}
+        if not again:
+            return
+        for assignment in self._held():
+            if assignment.box is box and assignment.lose(again):
+                box.log.warning("%s: a message was claimed again while its handler runs", box.name)
+
+    def _claim_size(self, box: ServedBox) -> int:
+        scheduler = self._scheduler
+        return box.claim_size(scheduler.idle_threads(), len(scheduler.ready), scheduler.free_slots())
 
     def settle(self, box: ServedBox, connection: WorkerConnection | None = None) -> None:
         """Only settle what is done; what cannot be settled now stays for later."""

@@ -6,6 +6,7 @@ it raised. So the same steps serve threads, which simply call, and coroutines, w
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Generator
@@ -14,12 +15,14 @@ from typing import Any
 from pysqlbox.typed import Undecodable
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.context import Context
-from pysqlbox.worker.handlers import Handler, Handlers, result_of
+from pysqlbox.worker.handlers import Handler, Handlers
 from pysqlbox.worker.results import Ack, DeadLetter, NonRetryable, Release, Result, Retry
 from pysqlbox.worker.scheduler import Scheduler
-from pysqlbox.worker.served_box import ServedBox
+from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
 from pysqlbox.worker.settings import Settings
 from pysqlbox.worker.tally import Tally
+from pysqlbox.worker.transactions import LeaseLost, Transactions
+from pysqlbox.worker.unknown_topics import UnknownTopics
 
 __all__ = ["Answer", "Call", "Handling", "describe"]
 
@@ -32,15 +35,30 @@ Answer = tuple[Any, BaseException | None]
 class Handling:
     """Runs assignments through the handlers of one worker."""
 
-    def __init__(self, scheduler: Scheduler, handlers: Handlers, settings: Settings) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        handlers: Handlers,
+        settings: Settings,
+        unknown_topics: UnknownTopics,
+        transactions: Transactions,
+    ) -> None:
         self._scheduler = scheduler
         self._handlers = handlers
         self._settings = settings
+        self._unknown_topics = unknown_topics
+        self._transactions = transactions
         #: What the first handler raised that failed.
         self.first_error: BaseException | None = None
 
-    def steps(self, assignment: Assignment, tally: Tally) -> Generator[Call, Answer, None]:
-        """The calls for one assignment, in their order; between them results are noted."""
+    def steps(
+        self, assignment: Assignment, tally: Tally, *, on_loop: bool = False
+    ) -> Generator[Call, Answer, None]:
+        """The calls for one assignment, in their order; between them results are noted.
+
+        ``on_loop``: only coroutine handlers are called here, otherwise only the others; what comes behind, if
+        it is of the other kind, goes where it can be called.
+        """
         box = assignment.box
         while (message := assignment.head) is not None:
             if self._scheduler.stopping:
@@ -49,6 +67,9 @@ class Handling:
             handler = self._handlers.by_topic.get(message.topic)
             if handler is None:
                 self._refuse(assignment, tally)
+                return
+            if handler.is_async != on_loop and self._scheduler.coroutines is not None:
+                self._scheduler.add([assignment])
                 return
             if handler.concurrency is not None and not self._handlers.enter(handler, assignment):
                 return  # whoever leaves the handler next goes on with it
@@ -86,7 +107,7 @@ class Handling:
             try:
                 if raised is not None:
                     raise raised
-                answers = handler.results(good, answer) if handler.batch else [result_of(answer)]
+                answers = answer if handler.transactional else handler.results_of(good, answer)
                 results.update((message.id, result) for message, result in zip(good, answers, strict=True))
             except BaseException as error:  # noqa: BLE001  # whatever a handler raises means: again, or give up
                 for number, message in enumerate(good):
@@ -94,6 +115,8 @@ class Handling:
         if not assignment.finish():
             return False  # it took too long, and the lease keeper has decided already
         box.note_cost(time.monotonic() - assignment.began_at, len(ours))
+        if handler.transactional and all(isinstance(result, Ack) for result in results.values()):
+            return self._committed(box, ours, tally)
         for message in ours:
             self.note(assignment, message, results[message.id], tally)
         return all(isinstance(result, Ack | DeadLetter) for result in results.values())
@@ -101,11 +124,21 @@ class Handling:
     def _call(
         self, assignment: Assignment, handler: Handler, messages: list[Any], arguments: list[Any]
     ) -> Call:
+        """The handler itself, within every middleware."""
         argument: Any = arguments if handler.batch else arguments[0]
-        if handler.takes_context:
-            context = Context(self._scheduler, assignment, messages)
-            return lambda: handler.function(argument, context)
-        return lambda: handler.function(argument)
+        middleware = self._handlers.middleware if handler.topic != JOIN_WAIT else ()
+        if not middleware and not handler.takes_context and not handler.transactional:
+            return lambda: handler.function(argument)
+        context = Context(self._scheduler, assignment, messages)
+        call: Call = functools.partial(
+            handler.function, argument, *((context,) if handler.takes_context else ())
+        )
+        subject = messages if handler.batch else messages[0]
+        for function in reversed(middleware):
+            call = functools.partial(function, subject, context, call)
+        if handler.transactional:
+            return functools.partial(self._transactions.run, assignment, handler, messages, context, call)
+        return call
 
     def _decode(
         self, box: ServedBox, handler: Handler, messages: list[Any], results: dict[int, Result]
@@ -149,6 +182,14 @@ class Handling:
                 delay = self._settings.retry_delay(box.log, message.attempt + 1, result.delay)
                 outcomes.add(message.id, "retry", result.error, delay, box.limit_of(message.topic))
 
+    def _committed(self, box: ServedBox, messages: list[Any], tally: Tally) -> bool:
+        """The messages are done already, with what their handler wrote."""
+        tally.acked += len(messages)
+        self._scheduler.settled()
+        if any(message.group_id is not None for message in messages):
+            self._scheduler.wake(box.name)  # for the next of the group
+        return True
+
     def release(self, assignment: Assignment, tally: Tally) -> None:
         """Give back what was not begun."""
         for message in assignment.take_waiting():
@@ -170,9 +211,9 @@ class Handling:
         first, *behind = assignment.take_waiting() or [None]
         if first is None:
             return
-        box.log.warning("%s: no handler for topic %r, message %d waits", box.name, first.topic, first.id)
-        self.note(assignment, first, Retry(error=f"no handler for topic {first.topic!r}"), tally)
-        for message in behind:
+        result = self._unknown_topics.result(box, first)
+        self.note(assignment, first, result, tally)
+        for message in behind:  # of its group
             self.note(assignment, message, Release(), tally)
 
     def _leave(self, handler: Handler, assignment: Assignment, tally: Tally) -> None:
@@ -191,6 +232,10 @@ class Handling:
         reason = describe(error)
         if self.first_error is None:
             self.first_error = error
+        if isinstance(error, LeaseLost):
+            if not quiet:
+                box.log.warning("%s: %s message %d: %s", box.name, message.topic, message.id, error)
+            return Retry(error=reason)  # which counts for nothing, since the message is not ours
         if not quiet:
             box.log.error(
                 "%s: %s message %d, attempt %d: %s",

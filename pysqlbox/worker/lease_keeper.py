@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
 from pysqlbox.worker.assignment import STUCK_SECONDS, Assignment
+from pysqlbox.worker.coroutines import Coroutines
 from pysqlbox.worker.database import Database
 from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.handlers import Handlers
@@ -30,6 +31,8 @@ __all__ = ["LeaseKeeper"]
 
 #: How often it looks; while nothing is at work, more seldom.
 TICK_SECONDS, IDLE_TICK_SECONDS = 0.01, 0.05
+#: How often it looks at coroutines, of which there may be thousands.
+COROUTINES_SECONDS = 0.05
 #: Its own calls are short, so that it does not fall asleep over a database that does.
 LIMIT_SECONDS = 5.0
 #: The part of a lease after which it is extended.
@@ -50,6 +53,7 @@ class LeaseKeeper:
         handlers: Handlers,
         handling: Handling,
         exchange: Exchange,
+        coroutines: Coroutines,
         database: Database,
         owner: uuid.UUID,
         settings: Settings,
@@ -61,6 +65,8 @@ class LeaseKeeper:
         self._handlers = handlers
         self._handling = handling
         self._exchange = exchange
+        self._coroutines = coroutines
+        self._next_look = 0.0
         self._database = database
         self._connection = database.open(limit=LIMIT_SECONDS)
         self._connection.calls.meanwhile = database.report_silence
@@ -89,6 +95,7 @@ class LeaseKeeper:
             self._database.report_silence()
             for thread in list(self._threads):
                 self._look(thread)
+            self._look_at_coroutines()
             self._look_at_all()
             self._settle()
             self._extend_all()
@@ -118,6 +125,25 @@ class LeaseKeeper:
             if self._scheduler.hangs(thread, assignment):
                 assignment.box.log.warning("a thread hangs in its handler; another one takes its place")
                 self._replace()
+
+    def _look_at_coroutines(self) -> None:
+        """Cancel coroutines that have overrun their time; each keeps its slot until it ends."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + COROUTINES_SECONDS
+        for assignment in self._coroutines.held():
+            handler = assignment.handler
+            if handler is None:
+                continue
+            timeout = handler.timeout or self._settings.handler_timeout
+            if timeout is None or now - assignment.began_at <= timeout:
+                continue
+            messages = assignment.take_overrun(timeout)
+            if messages:
+                self._handlers.hangs(handler)
+                self._handling.overran(assignment, messages, timeout, self.tally)
+                self._coroutines.cancel(assignment)
 
     def _look_at_all(self) -> None:
         """Release what nobody here will get to."""
@@ -176,7 +202,9 @@ class LeaseKeeper:
 
     def _held(self, box: ServedBox) -> Iterable[Assignment]:
         working = [thread.assignment for thread in list(self._threads)]
-        found = [*working, *list(self._scheduler.ready), *self._handlers.parked()]
+        found = [
+            *working, *list(self._scheduler.ready), *self._handlers.parked(), *self._coroutines.held()
+        ]  # fmt: skip
         return [assignment for assignment in found if assignment is not None and assignment.box is box]
 
     def _extend(self, box: ServedBox, assignments: list[Assignment]) -> None:

@@ -22,7 +22,7 @@ def plan(box: ServedBox, messages: list[Any], leased_at: float) -> tuple[list[As
     handlers = box.handlers.by_topic
     grouped = any(message.group_id is not None for message in messages)
     if not grouped and not box.handlers.any_batch:
-        if len(messages) > 1 and box.is_quick(len(messages)):
+        if len(messages) > 1 and not box.handlers.any_async and box.is_quick(len(messages)):
             return [Assignment(box, messages, leased_at, loose=True)], False
         return [Assignment(box, [message], leased_at) for message in messages], False
     groups: dict[str, list[Any]] = {}

@@ -20,6 +20,7 @@ from pysqlbox.worker.ranked_condition import RankedCondition
 from pysqlbox.worker.served_box import NEVER, ServedBox
 
 if TYPE_CHECKING:
+    from pysqlbox.worker.coroutines import Coroutines
     from pysqlbox.worker.worker_thread import WorkerThread
 
 __all__ = ["TURNS", "Scheduler"]
@@ -36,13 +37,16 @@ TURNS = 2
 class Scheduler:
     """The shared state of one run of a worker."""
 
-    def __init__(self, boxes: Sequence[ServedBox], *, threads: int) -> None:
+    def __init__(
+        self, boxes: Sequence[ServedBox], *, threads: int, coroutines: Coroutines | None = None
+    ) -> None:
         self.boxes = list(boxes)
         self.threads = threads
         self.turns = min(TURNS, threads)
         self.stopping = False
         self.draining = False
         self.groups_seen = False
+        self.coroutines = coroutines
         #: What nobody has begun. Threads at work pop from it without the lock.
         self.ready: deque[Assignment] = deque()
         #: A thread at work asks for more as soon as no more than this is ready.
@@ -110,7 +114,7 @@ class Scheduler:
             if got:
                 self._progress += 1
                 box.dry_claims = 0
-                self.ready.extend(assignments)
+                self.ready.extend(self._without_coroutines(assignments))
             elif self.draining and box.dry_claims < DRY_CLAIMS:
                 box.dry_claims += 1
                 box.next_poll = now
@@ -159,9 +163,20 @@ class Scheduler:
     def add(self, assignments: Sequence[Assignment]) -> None:
         """Take in what can be begun now, before everything else."""
         with self._changed:
-            self.ready.extendleft(reversed(assignments))
+            self.ready.extendleft(reversed(self._without_coroutines(assignments)))
             if self.ready:
                 self._changed.notify()
+
+    def coroutines_ended(self) -> None:
+        """Coroutine handlers have ended: there are results to settle, and slots for more."""
+        with self._changed:
+            if self.draining:
+                self._end_if_dry()
+            self._changed.notify()
+
+    def free_slots(self) -> int:
+        """How many coroutine handlers more could begin now."""
+        return 0 if self.coroutines is None else self.coroutines.free_slots
 
     def wake(self, name: str | None = None) -> None:
         """Somebody says that a box, or any, has something; a box that is due for longer still comes first."""
@@ -239,8 +254,17 @@ class Scheduler:
 
     @property
     def busy(self) -> int:
-        """How many threads are at work."""
-        return self._busy
+        """How many handlers run, and threads talk to the database."""
+        return self._busy + (0 if self.coroutines is None else self.coroutines.busy)
+
+    def _without_coroutines(self, assignments: Sequence[Assignment]) -> Sequence[Assignment]:
+        """What is for threads; what begins with a coroutine handler goes to the event loop."""
+        if self.coroutines is None:
+            return assignments
+        found = [assignment for assignment in assignments if not assignment.begins_with_coroutine]
+        if len(found) < len(assignments):
+            self.coroutines.submit([each for each in assignments if each.begins_with_coroutine])
+        return found
 
     def _may_exchange(self) -> bool:
         if self.ready:
@@ -280,7 +304,7 @@ class Scheduler:
         self._changed.notify_all()
 
     def _end_if_dry(self) -> None:
-        if self._busy or self.ready or self.stopping or any(box.outcomes for box in self.boxes):
+        if self.busy or self.ready or self.stopping or any(box.outcomes for box in self.boxes):
             return
         now = time.monotonic()
         if all(box.dry_at == self._progress for box in self.boxes):

@@ -85,13 +85,16 @@ class ServedBox:
         """What the database is to decide by: None is the box's setting as it is then."""
         return 0 if topic == JOIN_WAIT else self.settings.max_attempts
 
-    def claim_size(self, idle: int = 1, waiting: int = 0) -> int:
+    def claim_size(self, idle: int = 1, waiting: int = 0, slots: int = 0) -> int:
         """How many messages to ask for, where so many threads are idle and so many messages wait here.
 
         One for each idle thread, and what all threads get through in a short while. Where handlers take next
         to no time, a thread claims what others would have, who stay asleep: a claim costs the database much
-        more than another message in it does.
+        more than another message in it does. ``slots``: how many coroutine handlers more could begin.
         """
+        if self.handlers.any_async:
+            size = slots + (max(idle - waiting, 0) if self.handlers.any_sync else 0)
+            return min(size, self.batch_size if self.handlers.any_batch else MOST)
         cost = self._cost
         if cost is None:
             return min(FIRST_CLAIM, self.batch_size)

@@ -11,6 +11,7 @@ from pysqlbox.errors import InvalidArgument
 from pysqlbox.worker.backoff import Backoff
 from pysqlbox.worker.handlers import seconds
 from pysqlbox.worker.logs import StoreLog
+from pysqlbox.worker.policies import UnknownTopicsPolicy, checked_policy
 from pysqlbox.worker.results import Delay
 
 __all__ = ["Settings", "whole"]
@@ -36,6 +37,8 @@ class Settings:
     retention: int = 0
     schedule_seconds: float | None = None
     listen: bool = True
+    unknown_topics: UnknownTopicsPolicy = "snooze"
+    async_slots: int = 100
 
     @classmethod
     def checked(
@@ -54,6 +57,8 @@ class Settings:
         retention: Delay,
         schedule_seconds: Delay | None,
         listen: bool,
+        unknown_topics: str,
+        async_slots: int,
     ) -> Settings:
         """The settings of these arguments of a worker; InvalidArgument names the one that is wrong."""
         if isinstance(boxes, str) or not boxes:
@@ -82,6 +87,8 @@ class Settings:
             retention=int(keep),
             schedule_seconds=seconds("schedule_seconds", schedule_seconds),
             listen=listen,
+            unknown_topics=checked_policy(unknown_topics),
+            async_slots=whole("async_slots", async_slots, 1, 100_000),
         )
 
     def delay(self, log: StoreLog, attempt: int, asked: Delay | None) -> float | None:

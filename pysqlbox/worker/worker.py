@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.typed import topic_of
 from pysqlbox.worker.backoff import Backoff
-from pysqlbox.worker.handlers import Handler, Handlers
+from pysqlbox.worker.handlers import Handler, HandlerOptions, Handlers
+from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.logs import log_of
+from pysqlbox.worker.policies import UnknownTopicsPolicy
 from pysqlbox.worker.results import Delay
 from pysqlbox.worker.settings import Settings, whole
 from pysqlbox.worker.signals import signals
 from pysqlbox.worker.tally import Tally, WorkerStats
+from pysqlbox.worker.unknown_topics import UnknownTopics
 from pysqlbox.worker.worker_run import WorkerRun
 
 if TYPE_CHECKING:
@@ -49,13 +54,17 @@ class Worker:
         retention: Delay = timedelta(days=7),
         schedule_seconds: Delay | None = 10.0,
         listen: bool = True,
+        async_slots: int = 100,
+        unknown_topics: UnknownTopicsPolicy = "snooze",
     ) -> None:
         """Serve ``boxes``; ``max_attempts`` and ``backoff`` are the box's own settings where they are None.
 
         ``handler_timeout``: how long any handler may take. ``reap_seconds``, ``cleanup_seconds``: how often
         one worker reaps, and deletes what was done longer than ``retention`` ago; None leaves it to others.
         ``schedule_seconds``: how soon a schedule that somebody sets is noticed; None leaves firing to others.
-        ``listen``: wake up by NOTIFY where the database has it.
+        ``listen``: wake up by NOTIFY where the database has it. ``async_slots``: how many coroutine handlers
+        may run at once. ``unknown_topics``: messages without a handler are put back for a while without
+        counting an attempt ("snooze"), tried again under backoff ("abandon"), or given up ("dead").
         """
         self.box = box
         self.owner_token = uuid.uuid4()
@@ -74,27 +83,33 @@ class Worker:
             retention=retention,
             schedule_seconds=schedule_seconds,
             listen=listen,
+            unknown_topics=unknown_topics,
+            async_slots=async_slots,
         )
         self._handlers = Handlers()
+        self._hooks = Hooks()
+        self._unknown_topics = UnknownTopics(self._settings.unknown_topics)
         self._log = log_of(box)
         self._lock = threading.Lock()
         self._run: WorkerRun | None = None
         self._past = Tally()
 
     def handler(
-        self, topic: str | type, *, concurrency: int | None = None, timeout: Delay | None = None
+        self, topic: str | type, **options: Unpack[HandlerOptions]
     ) -> Callable[[_Function], _Function]:
         """Register the handler of a topic, or of a message class that carries its topic.
 
-        ``concurrency``: how many threads may be in it at once; ``timeout``: how long it may take.
+        ``concurrency``: how many may run at once; ``timeout``: how long it may take. ``transactional``: run
+        it in one transaction with the end of its message, on ``context.connection``: True, or a callable that
+        answers a context manager of a connection.
         """
-        return self._register(topic, batch=False, concurrency=concurrency, timeout=timeout)
+        return self._register(topic, batch=False, options=options)
 
     def batch_handler(
-        self, topic: str | type, *, concurrency: int | None = None, timeout: Delay | None = None
+        self, topic: str | type, **options: Unpack[HandlerOptions]
     ) -> Callable[[_Function], _Function]:
         """Register a handler that gets a list of messages and answers None, or a result for each."""
-        return self._register(topic, batch=True, concurrency=concurrency, timeout=timeout)
+        return self._register(topic, batch=True, options=options)
 
     def add_handler(
         self,
@@ -102,11 +117,30 @@ class Worker:
         function: Callable[..., Any],
         *,
         batch: bool = False,
-        concurrency: int | None = None,
-        timeout: Delay | None = None,
+        **options: Unpack[HandlerOptions],
     ) -> None:
         """The same without a decorator."""
-        self._register(topic, batch=batch, concurrency=concurrency, timeout=timeout)(function)
+        self._register(topic, batch=batch, options=options)(function)
+
+    def middleware(self, function: _Function) -> _Function:
+        """Put a function around every handler: ``(message, context, call_next)``.
+
+        ``call_next()`` runs the rest and answers its result; what the function returns is the result. The
+        first one registered is outermost. A batch handler's messages come as a list. Around coroutine
+        handlers it is a coroutine function, and so is ``call_next``.
+        """
+        self._handlers.add_middleware(function)
+        return function
+
+    def on_start(self, function: _Function) -> _Function:
+        """Call a function without arguments, or a coroutine function, before the first message is claimed."""
+        self._hooks.on_start.append(function)
+        return function
+
+    def on_stop(self, function: _Function) -> _Function:
+        """The same after the last result has been settled."""
+        self._hooks.on_stop.append(function)
+        return function
 
     @property
     def is_running(self) -> bool:
@@ -126,11 +160,14 @@ class Worker:
         run = self._run
         return True if run is None else run.stop(_seconds(timeout))
 
-    def drain(self) -> int:
+    def drain(self, timeout: Delay | None = None, raise_errors: bool = False) -> int:
         """Work until nothing is left that could be claimed now; how many results there were.
 
-        Ctrl-C stops the worker, as ``stop()`` would.
+        After ``timeout`` it raises TimeoutError, with the worker stopped. With ``raise_errors`` it stops at
+        the first exception of a handler and raises that. Ctrl-C stops the worker, as ``stop()`` would.
         """
+        limit = _seconds(timeout)
+        deadline = None if limit is None else time.monotonic() + limit
         before = self.stats().handled
         with self._lock:
             run = self._run
@@ -139,13 +176,19 @@ class Worker:
             run.start()
         else:
             run.drain()
+        failed = timed_out = False
         try:
-            while not run.wait(0.5):
-                pass
+            while not failed and not timed_out and not run.wait(0.02 if raise_errors else 0.2):
+                failed = raise_errors and run.first_error is not None
+                timed_out = deadline is not None and time.monotonic() >= deadline
         finally:
-            run.stop(None, patient=False)
+            run.stop(0.0 if timed_out else None, patient=False)
         if run.failure is not None:
             raise run.failure
+        if raise_errors and run.first_error is not None:
+            raise run.first_error
+        if timed_out:
+            raise TimeoutError(f"not everything was handled within {limit:g} seconds")
         return self.stats().handled - before
 
     def run(self, *, stop_timeout: Delay = 30.0) -> None:
@@ -172,6 +215,32 @@ class Worker:
             if run.failure is not None:
                 raise run.failure
 
+    async def run_async(self, *, stop_timeout: Delay = 30.0) -> None:
+        """Work until the task is cancelled or somebody calls stop(); coroutine handlers run on this loop.
+
+        It takes no signals: they are the application's.
+        """
+        run = await self._start_async()
+        try:
+            while not run.stopping:
+                await asyncio.sleep(0.05)
+        finally:
+            await asyncio.shield(asyncio.to_thread(run.stop, _seconds(stop_timeout), patient=False))
+        if run.failure is not None:
+            raise run.failure
+
+    async def _start_async(self) -> WorkerRun:
+        run = self._begin(drain=False, loop=asyncio.get_running_loop())
+        await asyncio.to_thread(run.start)
+        return run
+
+    async def __aenter__(self) -> Self:
+        await self._start_async()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.shield(asyncio.to_thread(self.stop))
+
     def stats(self) -> WorkerStats:
         """What this worker has done so far."""
         with self._lock:
@@ -191,25 +260,25 @@ class Worker:
         return f"Worker({', '.join(self._settings.boxes)} of {self.box!r}, {self.threads} threads)"
 
     def _register(
-        self, topic: str | type, *, batch: bool, concurrency: int | None, timeout: Delay | None
+        self, topic: str | type, *, batch: bool, options: HandlerOptions
     ) -> Callable[[_Function], _Function]:
         name = topic if isinstance(topic, str) else topic_of(topic)
         if not 1 <= len(name) <= 255:
             raise InvalidArgument("topic: must have 1 to 255 characters")
 
         def register(function: _Function) -> _Function:
-            self._handlers.add(Handler(name, function, batch=batch, concurrency=concurrency, timeout=timeout))
+            self._handlers.add(Handler(name, function, batch=batch, **options))
             return function
 
         return register
 
-    def _begin(self, *, drain: bool) -> WorkerRun:
+    def _begin(self, *, drain: bool, loop: asyncio.AbstractEventLoop | None = None) -> WorkerRun:
         with self._lock:
             if self._run is not None:
                 raise InvalidState("the worker runs already")
             self._run = WorkerRun(
-                self.box, self._settings, self._handlers, self.owner_token,
-                threads=self.threads, drain=drain, ended=self._forget,
+                self.box, self._settings, self._handlers, self._hooks, self._unknown_topics, self.owner_token,
+                threads=self.threads, drain=drain, ended=self._forget, loop=loop,
             )  # fmt: skip
             return self._run
 

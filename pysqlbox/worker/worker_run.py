@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.caretaker import LOCK_SECONDS, Caretaker, Chore
+from pysqlbox.worker.coroutines import Coroutines
 from pysqlbox.worker.database import Database
 from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.handlers import Handler, Handlers
 from pysqlbox.worker.handling import Handling
+from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.joins import join_wait_handler
 from pysqlbox.worker.lease_keeper import LeaseKeeper
 from pysqlbox.worker.logs import log_of
@@ -24,6 +27,8 @@ from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
 from pysqlbox.worker.settings import Settings
 from pysqlbox.worker.tally import Tally
 from pysqlbox.worker.timetable import Timetable
+from pysqlbox.worker.transactions import Transactions
+from pysqlbox.worker.unknown_topics import UnknownTopics
 from pysqlbox.worker.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
@@ -47,16 +52,24 @@ class WorkerRun:
         box: Box,
         settings: Settings,
         handlers: Handlers,
+        hooks: Hooks,
+        unknown_topics: UnknownTopics,
         owner: uuid.UUID,
         *,
         threads: int,
         drain: bool,
+        loop: asyncio.AbstractEventLoop | None = None,
         ended: Callable[[WorkerRun], None],
     ) -> None:
         """``ended`` is told when it is over."""
         self._box = box
         self._settings = settings
         self._handlers = handlers
+        self._hooks = hooks
+        self._unknown_topics = unknown_topics
+        self._hooks_called = False
+        self._transactions = Transactions(box, owner, threads)
+        self._coroutines = Coroutines(settings.async_slots, loop)
         self._owner = owner
         self._thread_count = threads
         self._drain = drain
@@ -78,23 +91,44 @@ class WorkerRun:
         self._bells: list[Callable[[], None]] = []
         self._tally = Tally()
         #: What ended the run before it had begun.
-        self.failure: PysqlboxError | None = None
+        self.failure: Exception | None = None
 
     # Beginning
 
     def start(self) -> None:
         """Start the threads; if the database is down, as soon as it is there."""
         try:
+            for topic in self._handlers.check(self._settings.topics, JOIN_WAIT):
+                self._log.warning("the handler of %r gets nothing: its topic is none of topics=", topic)
             boxes = self._load_boxes()
         except DatabaseUnavailable as error:
             self._log.error("the database cannot be reached, waiting for it: %s", error)
             self._helpers.append(self._spawn("starter", self._wait_for_database))
         except BaseException:
-            self._over.set()
-            self._ended(self)
+            self._close_early()
             raise
         else:
+            try:
+                self._call_on_start()
+            except BaseException:
+                self._close_early()
+                raise
             self._launch(boxes)
+
+    def _close_early(self) -> None:
+        self._over.set()
+        self._coroutines.close()
+        self._ended(self)
+
+    def _call_on_start(self) -> None:
+        self._hooks_called = True
+        for function in self._hooks.on_start:
+            self._call_hook(function)
+
+    def _call_hook(self, function: Callable[[], Any]) -> None:
+        answer = function()
+        if asyncio.iscoroutine(answer):
+            self._coroutines.run(answer)
 
     def _wait_for_database(self) -> None:
         pause = START_PAUSE
@@ -109,6 +143,12 @@ class WorkerRun:
                 self._stopping.set()
             else:
                 self._log.info("the database can be reached")
+                try:
+                    self._call_on_start()
+                except Exception as error:  # noqa: BLE001  # the hook is the caller's code, who gets to hear of it
+                    self.failure = error
+                    self._stopping.set()
+                    return
                 self._launch(boxes)
                 return
 
@@ -126,7 +166,7 @@ class WorkerRun:
                 topics = settings.topics
                 if queue.kind == "outbox":
                     if JOIN_WAIT not in self._handlers:
-                        self._handlers.add(Handler(JOIN_WAIT, join_wait_handler(self._box)))
+                        self._handlers.add(Handler(JOIN_WAIT, join_wait_handler(self._box)), internal=True)
                     if topics is not None and JOIN_WAIT not in topics:
                         topics = (*topics, JOIN_WAIT)
                 boxes.append(
@@ -144,12 +184,16 @@ class WorkerRun:
             if self._stopping.is_set():
                 return
             settings, handlers = self._settings, self._handlers
-            scheduler = Scheduler(boxes, threads=self._thread_count)
-            handling = Handling(scheduler, handlers, settings)
-            exchange = Exchange(scheduler, self._owner, settings.lease_seconds, self._database.open)
+            coroutines = self._coroutines
+            scheduler = Scheduler(boxes, threads=self._thread_count, coroutines=coroutines)
+            handling = Handling(scheduler, handlers, settings, self._unknown_topics, self._transactions)
+            coroutines.serve(scheduler, handling)
+            exchange = Exchange(
+                scheduler, self._owner, settings.lease_seconds, self._database.open, self._worked_on
+            )
             keeper = LeaseKeeper(
-                scheduler, self._threads, handlers, handling, exchange, self._database, self._owner, settings,
-                self._replace,
+                scheduler, self._threads, handlers, handling, exchange, coroutines, self._database,
+                self._owner, settings, self._replace,
             )  # fmt: skip
             self._scheduler, self._handling, self._exchange = scheduler, handling, exchange
             self._keeper = keeper
@@ -162,7 +206,7 @@ class WorkerRun:
                 self._start_helpers(scheduler)
 
     def _add_thread(self, scheduler: Scheduler, handling: Handling, exchange: Exchange) -> None:
-        thread = WorkerThread(scheduler, handling, exchange, len(self._threads))
+        thread = WorkerThread(scheduler, handling, exchange, self._coroutines, len(self._threads))
         self._threads.append(thread)
         scheduler.joined()
         self._workers.append(self._spawn(str(len(self._workers) + 1), thread.run))
@@ -230,7 +274,12 @@ class WorkerRun:
     def tallies(self) -> list[Tally]:
         """What everybody has done so far."""
         keeper = [] if self._keeper is None else [self._keeper.tally]
-        return [self._tally, *keeper, *(thread.tally for thread in list(self._threads))]
+        return [
+            self._tally,
+            self._coroutines.tally,
+            *keeper,
+            *(thread.tally for thread in list(self._threads)),
+        ]
 
     def wait(self, seconds: float) -> bool:
         """Wait until nothing more is begun, at most so long; whether that has come."""
@@ -258,7 +307,7 @@ class WorkerRun:
         that, because the handler itself is one of those that are waited for.
         """
         self._stop_beginning()
-        if threading.current_thread() in self._workers:
+        if threading.current_thread() in self._workers or self._coroutines.is_on_loop():
             self._spawn("stopper", functools.partial(self._end, timeout, hurry, patient))
             return False
         return self._end(timeout, hurry, patient)
@@ -267,15 +316,19 @@ class WorkerRun:
         with self._lock:  # the starter may be about to launch the threads
             self._stopping.set()
             scheduler = self._scheduler
-        if scheduler is None or self._handling is None:
-            return
-        scheduler.stop()
-        for assignment in [*scheduler.take_ready(), *self._handlers.unpark(), *self._worked_on()]:
-            self._handling.release(assignment, self._tally)
+        if scheduler is not None:
+            scheduler.stop()
+            self._release_not_begun()
+
+    def _release_not_begun(self) -> None:
+        scheduler, handling = self._scheduler, self._handling
+        if scheduler is not None and handling is not None:
+            for assignment in [*scheduler.take_ready(), *self._handlers.unpark(), *self._worked_on()]:
+                handling.release(assignment, self._tally)
 
     def _worked_on(self) -> list[Assignment]:
         found = [thread.assignment for thread in list(self._threads)]
-        return [assignment for assignment in found if assignment is not None]
+        return [*(assignment for assignment in found if assignment is not None), *self._coroutines.held()]
 
     def _end(self, timeout: float | None, hurry: Callable[[], bool], patient: bool) -> bool:
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
@@ -284,12 +337,16 @@ class WorkerRun:
                 return self._clean
             while self._at_work(patient) and time.monotonic() < deadline and not hurry():
                 time.sleep(0.005)
+                self._release_not_begun()  # a claim may have been under way
+            self._release_not_begun()
             self._database.must_end_at = time.monotonic() + SETTLE_AT_MOST
             self._clean = not self._abandon_running()
             self._settle_the_last()
+            self._call_on_stop()
             for ring in self._bells:
                 ring()
             self._over.set()
+            self._coroutines.close()
             last = time.monotonic() + END_AT_MOST
             waited_for = [
                 thread for thread, state in zip(self._workers, list(self._threads), strict=False)
@@ -297,6 +354,7 @@ class WorkerRun:
             ]  # fmt: skip
             for thread in [*waited_for, *self._helpers]:
                 thread.join(max(0.0, last - time.monotonic()))
+            self._transactions.close()
             if self._exchange is not None:
                 self._exchange.close()
             self._report_unsettled()
@@ -321,6 +379,13 @@ class WorkerRun:
                 )
                 box.outcomes.add(message.id, "release")
         return running
+
+    def _call_on_stop(self) -> None:
+        for function in self._hooks.on_stop if self._hooks_called else ():
+            try:
+                self._call_hook(function)
+            except Exception as error:  # noqa: BLE001  # the hook is the caller's code
+                self._log.error("on_stop %r: %s", function, error, exc_info=error)
 
     def _settle_the_last(self) -> None:
         """Let the lease keeper settle what there is, while there is time."""

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from pysqlbox.worker.assignment import Assignment
+from pysqlbox.worker.coroutines import Coroutines
 from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.handlers import result_of
 from pysqlbox.worker.handling import Answer, Handling
@@ -25,7 +26,14 @@ SETTLE_SECONDS = 0.25
 class WorkerThread:
     """The state of one thread; ``has_turn`` to ``superfluous`` belong to the scheduler and its lock."""
 
-    def __init__(self, scheduler: Scheduler, handling: Handling, exchange: Exchange, rank: int) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        handling: Handling,
+        exchange: Exchange,
+        coroutines: Coroutines,
+        rank: int,
+    ) -> None:
         """``rank``: of the threads that are free, the one with the lowest is woken."""
         self.rank = rank
         self.tally = Tally()
@@ -38,25 +46,21 @@ class WorkerThread:
         self._scheduler = scheduler
         self._handling = handling
         self._exchange = exchange
-        self._runner: asyncio.Runner | None = None
+        self._coroutines = coroutines
 
     def run(self) -> None:
         """The thread's life: until the scheduler has nothing more for it."""
-        try:
-            while (work := self._scheduler.next(self)) is not None:
-                try:
-                    if isinstance(work, Assignment):
-                        self._work(work)
-                    else:
-                        self._exchange.run(self, work)
-                        self._work(None)
-                except Exception:  # noqa: BLE001  # a fault of ours must cost neither the thread nor others
-                    self._give_up(work)
-                if self.hanging:
-                    self._scheduler.came_back(self)
-        finally:
-            if self._runner is not None:
-                self._runner.close()
+        while (work := self._scheduler.next(self)) is not None:
+            try:
+                if isinstance(work, Assignment):
+                    self._work(work)
+                else:
+                    self._exchange.run(self, work)
+                    self._work(None)
+            except Exception:  # noqa: BLE001  # a fault of ours must cost neither the thread nor others
+                self._give_up(work)
+            if self.hanging:
+                self._scheduler.came_back(self)
 
     def _work(self, assignment: Assignment | None) -> None:
         """Handle one thing after the other, until there is nothing, or the database must be talked to."""
@@ -104,7 +108,7 @@ class WorkerThread:
         began, count = time.monotonic(), 0
         while not scheduler.stopping and (head := assignment.head) is not None:
             handler = by_topic.get(head.topic)
-            if handler is None or not handler.simple:
+            if handler is None or not handler.simple or box.handlers.middleware:
                 break
             message = assignment.begin_quick(handler)
             if message is None:
@@ -150,6 +154,4 @@ class WorkerThread:
         """What a handler answers, and if it answers with a coroutine, what that answers."""
         if not asyncio.iscoroutine(answer):
             return answer
-        if self._runner is None:
-            self._runner = asyncio.Runner()
-        return self._runner.run(answer)
+        return self._coroutines.run(answer)

@@ -133,7 +133,8 @@ def test_async_handlers_with_every_result(queue: Queue, make: MakeWorker) -> Non
     }  # fmt: skip
     assert queue.get(made["exit"]).last_error == "SystemExit: 1"
     assert queue.get(made["raise"]).attempt == 1
-    assert all(len(found) == 1 for found in loops.values()), "a thread keeps its loop"
+    assert list(loops) == ["pysqlbox-loop"]
+    assert len(loops["pysqlbox-loop"]) == 1, "there is one loop"
 
 
 @dataclass

@@ -12,31 +12,44 @@ from typing import Any
 import pytest
 
 import pysqlbox
+from pysqlbox import Retry
+from pysqlbox.drivers import postgres
 from pysqlbox.worker import (
     assignment,
     caretaker,
+    coroutines,
+    database,
+    database_postgres,
     exchange,
     handlers,
     handling,
     lease_keeper,
+    listener,
     outcomes,
     plan,
     scheduler,
     served_box,
+    transactions,
+    unknown_topics,
     worker_run,
 )
 from tests.support.database import Database
 from tests.worker import (
     support,
+    test_applications,
     test_batches,
     test_bounds,
     test_chores,
+    test_coroutines,
     test_groups,
+    test_guards,
     test_handlers,
     test_leases,
     test_life,
+    test_outages,
     test_results,
     test_topics,
+    test_transactions,
 )
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import Calls
@@ -161,7 +174,7 @@ PLANTED = [
         test_life.test_a_handler_that_outlasts_the_timeout_of_stop_is_released,
     ),
     bug(
-        "stop keeps what was not begun", worker_run.WorkerRun, "_stop_beginning",
+        "stop keeps what was not begun", worker_run.WorkerRun, "_release_not_begun",
         ", *self._worked_on()", "",
         test_life.test_stop_releases_the_rest_of_a_group_whose_first_is_running,
     ),
@@ -170,6 +183,140 @@ PLANTED = [
         "if all(box.dry_at", "if any(box.dry_claims for box in self.boxes) or all(box.dry_at",
         test_results.test_release_comes_back_at_once_and_counts_nothing, box_name="inbox",
     ),
+    # One owner
+    bug(
+        "a lost message's late answer counts", exchange.Exchange, "_note_lost",
+        "if not again:", "if True:",
+        test_guards.test_the_late_answer_for_a_lost_message_does_nothing_to_its_next_claim, patience=1.0,
+    ),
+    bug(
+        "an answer for a lost message counts", handling.Handling, "note",
+        "if assignment.lost and", "if False and",
+        test_guards.test_the_late_answer_for_a_lost_message_does_nothing_to_its_next_claim, patience=1.0,
+    ),
+    bug(
+        "a lease is believed for ever", assignment.Assignment, "is_lost",
+        "time.monotonic() - self.leased_at > self.box.settings.lease_seconds", "False",
+        test_leases.test_a_worker_that_was_frozen_begins_nothing_whose_lease_has_run_out,
+    ),
+    bug(
+        "stop does not ask who calls", worker_run.WorkerRun, "stop",
+        "threading.current_thread() in self._workers or", "False and",
+        test_life.test_stop_from_within_a_handler, patience=1.0,
+    ),
+    bug(
+        "what a claim brings while the worker stops is kept", worker_run.WorkerRun, "_end",
+        "self._release_not_begun()", "pass",
+        test_guards.test_what_a_claim_brings_while_the_worker_stops_is_released, patience=1.0,
+    ),
+    # Bounds
+    bug(
+        "every thread that hangs is replaced", scheduler.Scheduler, "hangs",
+        "self._active + self._stuck < 2 * self.threads and", "",
+        test_bounds.test_handlers_that_hang_exhaust_neither_the_process_nor_the_server,
+    ),
+    bug(
+        "threads are replaced while the worker stops", scheduler.Scheduler, "hangs",
+        " and not self.stopping", "",
+        test_bounds.test_no_thread_is_added_while_the_worker_stops, patience=1.0,
+    ),
+    bug(
+        "whoever comes back works on", scheduler.Scheduler, "came_back",
+        "self._active >= self.threads", "False",
+        test_bounds.test_handlers_that_hang_exhaust_neither_the_process_nor_the_server, patience=0.5,
+    ),
+    bug(
+        "nobody releases what nobody can handle", lease_keeper.LeaseKeeper, "_look_at_all",
+        "if exhausted:\n        for", "if False:\n        for",
+        test_bounds.test_handlers_that_hang_exhaust_neither_the_process_nor_the_server, patience=0.5,
+    ),
+    bug(
+        "what waits for a place that hangs stays here", lease_keeper.LeaseKeeper, "_look_at_all",
+        "self._handlers.unpark_hopeless()", "()",
+        test_handlers.test_a_hanging_handler_keeps_its_place_in_a_limited_topic_until_it_returns,
+    ),
+    # The database
+    bug(
+        "what an outage kept back is forgotten", exchange.Exchange, "_failed",
+        "box.outcomes.give_back(outcomes)", "pass",
+        test_outages.test_what_was_finished_during_an_outage_is_settled_with_its_result, patience=0.5,
+    ),
+    bug(
+        "one refusal costs all", exchange.Exchange, "_failed",
+        "for part in outcomes.parts():", "for part in ():",
+        test_outages.test_what_the_database_refuses_costs_the_others_nothing, patience=0.3,
+    ),
+    bug(
+        "no call is cut off", database.Calls, "overdue",
+        "return now", "return False and now",
+        test_outages.test_a_call_that_takes_too_long_is_cut_off_and_made_again, patience=0.3,
+    ),
+    bug(
+        "silence is not reported", database.Database, "report_silence",
+        "not calls.reported", "False",
+        test_outages.test_a_silent_database_is_reported_within_ten_seconds_and_holds_up_no_end, patience=0.8,
+    ),
+    bug(
+        "a worker does not wait for its database", worker_run.WorkerRun, "start",
+        "except DatabaseUnavailable as error:", "except ZeroDivisionError as error:",
+        test_outages.test_a_worker_can_be_stopped_while_it_waits_for_the_database,
+    ),
+    bug(
+        "a worker waits for what does not come", postgres, "map_error",
+        "target is not None and _REFUSED.search(message)", "False",
+        test_outages.test_what_waiting_does_not_mend_is_said_at_once,
+    ),
+    bug(
+        "prepared statements are taken for granted", database_postgres.PostgresConnection, "_run",
+        "error.sqlstate not in _NOT_PREPARED or", "True or",
+        test_guards.test_prepared_statements_that_are_gone_are_done_without,
+    ),
+    bug(
+        "a listener believes that nothing came before it", listener.Listener, "_listen",
+        "self._scheduler.wake(name)", "pass",
+        test_guards.test_what_was_sent_before_anybody_listened_waits_for_no_poll, patience=0.5,
+    ),
+    bug(
+        "results wait for whoever hangs", lease_keeper.LeaseKeeper, "_settle",
+        "if now - since >= patience", "if False",
+        test_leases.test_what_was_finished_before_a_slow_message_is_settled_meanwhile, patience=0.5,
+    ),
+    # Coroutines, transactions and what applications want
+    bug(
+        "slots have no end", coroutines.Coroutines, "_begin",
+        "len(self._tasks) < self.slots", "True",
+        test_coroutines.test_many_run_at_once_whatever_the_threads,
+    ),
+    bug(
+        "a coroutine's time has no end", lease_keeper.LeaseKeeper, "_look_at_coroutines",
+        "self._coroutines.cancel(assignment)", "pass",
+        test_coroutines.test_a_coroutine_that_overruns_its_time_is_cancelled, patience=0.3,
+    ),
+    bug(
+        "coroutine handlers run on threads", handling.Handling, "steps",
+        "handler.is_async != on_loop", "False",
+        test_coroutines.test_threads_and_coroutines_side_by_side_and_in_one_group,
+    ),
+    bug(
+        "whatever a handler answers is committed", transactions.Transactions, "run",
+        "raise _RollBack", "pass",
+        test_transactions.test_only_an_ack_commits, answer=Retry(delay=60), expected=("Ready", 1),
+    ),
+    bug(
+        "a lost lease commits", transactions.Transactions, "_ack",
+        "if done < len(ids):", "if False:",
+        test_transactions.test_a_lost_lease_rolls_back, patience=0.3,
+    ),
+    bug(
+        "the end of a message comes behind the commit", transactions.Transactions, "_ack",
+        "connection=connection", "connection=None",
+        test_transactions.test_a_commit_that_fails_leaves_the_message_undone,
+    ),
+    bug(
+        "an unknown topic is asked for again and again", unknown_topics.UnknownTopics, "_next_snooze",
+        "2 * self._snoozes.pop(key, FIRST_SNOOZE / 2)", "FIRST_SNOOZE",
+        test_applications.test_a_message_without_a_handler_is_put_back_longer_each_time,
+    ),
     # The rest
     bug(
         "everybody does the chores", caretaker.Caretaker, "_elected",
@@ -177,6 +324,10 @@ PLANTED = [
         test_chores.test_one_of_two_workers_does_the_chores,
     ),
 ]  # fmt: skip
+
+
+#: What a test is red by.
+RED = (AssertionError, pysqlbox.PysqlboxError, pytest.fail.Exception)
 
 
 @contextmanager
@@ -200,6 +351,7 @@ def planted(each: Bug, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("each", PLANTED, ids=lambda each: each.name)
 def test_a_planted_bug_turns_a_test_red(
     each: Bug,
+    request: pytest.FixtureRequest,
     db: Database,
     box: pysqlbox.Box,
     make: MakeWorker,
@@ -211,8 +363,10 @@ def test_a_planted_bug_turns_a_test_red(
         "db": db, "box": box, "queue": queue, "make": make, "calls": Calls(), "caplog": caplog,
         "monkeypatch": monkeypatch, **each.arguments,
     }  # fmt: skip
-    monkeypatch.setattr(support, "PATIENCE", 0.15)
+    monkeypatch.setattr(support, "PATIENCE", each.arguments.get("patience", 0.15))
+    if "effects" in inspect.signature(each.scenario).parameters:
+        known["effects"] = request.getfixturevalue("effects")
     wanted = inspect.signature(each.scenario).parameters
     arguments = {name: value for name, value in known.items() if name in wanted}
-    with planted(each, monkeypatch), pytest.raises((AssertionError, pysqlbox.PysqlboxError)):
+    with planted(each, monkeypatch), pytest.raises(RED):
         each.scenario(**arguments)

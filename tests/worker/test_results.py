@@ -87,9 +87,9 @@ def test_retry_without_a_delay_waits_for_the_boxes_backoff(
     message = put(queue)
     worker.drain()
     assert queue.get(message).last_error is None
-    db.advance(1.5)
+    db.advance(0.5)
     assert worker.drain() == 0  # two to the power of one
-    db.advance(1)
+    db.advance(2)
     assert worker.drain() == 1
 
 
@@ -310,9 +310,9 @@ def test_a_policy_that_answers_none_leaves_it_to_the_box(
     worker.add_handler("t", calls.handler(ValueError("1"), None))
     put(box.outbox)
     worker.drain()
-    db.advance(1.5)
+    db.advance(0.5)
     assert worker.drain() == 0
-    db.advance(1)
+    db.advance(2)
     assert worker.drain() == 1
 
 
