@@ -148,8 +148,7 @@ def check_denied(db: Database, routine: Routine) -> None:
 def check_allowed(db: Database, routine: Routine) -> None:
     """The login may call it, even if the routine finds nothing by these arguments.
 
-    In Babelfish a procedure reads tables and calls others with its caller's rights, whoever owns them, so it comes no
-    further.
+    In Babelfish a procedure reads tables and calls others with its caller's rights, so it comes no further.
     """
     passed_over: tuple[type[Exception], ...] = (InvalidArgument, InvalidState, NotFound)
     try:
