@@ -22,6 +22,7 @@ from pysqlbox.messages import (
     DeadCause,
     Enqueued,
     Extended,
+    Finding,
     Group,
     InboxDeadLetter,
     InboxEnqueued,
@@ -36,6 +37,9 @@ from pysqlbox.messages import (
     OutboxDeadLetter,
     OutboxMessage,
     Retried,
+    Schedule,
+    ScheduleClock,
+    ScheduleFired,
     StoredInboxMessage,
     StoredOutboxMessage,
     TopicStats,
@@ -43,6 +47,7 @@ from pysqlbox.messages import (
 )
 from pysqlbox.outbox import Outbox
 from pysqlbox.retry import Retries
+from pysqlbox.schedules import Schedules
 from pysqlbox.serializer import JsonSerializer, Serializer
 from pysqlbox.store import OutboxStore
 from pysqlbox.typed import Undecodable, message
@@ -60,6 +65,7 @@ __all__ = [
     "DriverMissing",
     "Enqueued",
     "Extended",
+    "Finding",
     "Group",
     "Idempotent",
     "Inbox",
@@ -90,6 +96,10 @@ __all__ = [
     "Retried",
     "Retries",
     "Retry",
+    "Schedule",
+    "ScheduleClock",
+    "ScheduleFired",
+    "Schedules",
     "SchemaMismatch",
     "Serializer",
     "StoredInboxMessage",

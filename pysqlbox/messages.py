@@ -14,6 +14,7 @@ __all__ = [
     "DeadCause",
     "Enqueued",
     "Extended",
+    "Finding",
     "Group",
     "InboxDeadLetter",
     "InboxEnqueued",
@@ -28,6 +29,9 @@ __all__ = [
     "OutboxDeadLetter",
     "OutboxMessage",
     "Retried",
+    "Schedule",
+    "ScheduleClock",
+    "ScheduleFired",
     "StoredInboxMessage",
     "StoredOutboxMessage",
     "TopicStats",
@@ -405,3 +409,57 @@ class LedgerKey:
     last_seen_at: datetime
     lease_until: datetime | None
     handler: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule, and when it fires next; ``next_at`` is None while that is still to be worked out."""
+
+    name: str
+    topic: str
+    cron: str | None
+    every_seconds: int | None
+    timezone: str
+    next_at: datetime | None
+    last_fired_at: datetime | None
+    catch_up: int
+    enabled: bool
+    group_id: str | None
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFired:
+    """Whether this caller fired a planned time, and its message; true in a condition if so."""
+
+    fired: bool
+    id: int | None
+    message_id: UUID | None
+
+    def __bool__(self) -> bool:
+        return self.fired
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleClock:
+    """The server's clock, whether any schedule is due, and when the next one will be."""
+
+    now_at: datetime
+    is_due: bool
+    next_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What doctor found out about one thing: level is ok, note, warning, error or unknown."""
+
+    check: str
+    level: str
+    subject: str
+    detail: str
+    advice: str | None
+
+    @property
+    def is_bad(self) -> bool:
+        """Whether somebody should see to it: a warning or an error."""
+        return self.level in ("warning", "error")

@@ -31,6 +31,7 @@ from pysqlbox.messages import (
 )
 from pysqlbox.queue import TypedQueue
 from pysqlbox.records import Records
+from pysqlbox.schedules import Scheduling
 from pysqlbox.typed.publishing import Publishing
 
 __all__ = ["Outbox"]
@@ -55,7 +56,9 @@ _RECORDS = Records(
 
 
 class Outbox(
-    TypedQueue[OutboxMessage, StoredOutboxMessage, ListedOutboxMessage, OutboxDeadLetter], Publishing
+    TypedQueue[OutboxMessage, StoredOutboxMessage, ListedOutboxMessage, OutboxDeadLetter],
+    Scheduling,
+    Publishing,
 ):
     """An outbox of a deployment."""
 
@@ -199,7 +202,7 @@ class Outbox(
         """Enqueue in a transaction of its own, under an id drawn here, so that it may be tried twice."""
         drawn = None
         if "message_id" not in arguments:
-            arguments["message_id"] = drawn = time_ordered_uuid()
+            arguments["message_id"] = drawn = time_ordered_uuid(self.box.drawing_place())
         row = self._call("enqueue", arguments, None, repeat=True)[0]
         if row[2] == "duplicate" and row[1] == drawn:  # of the first try, whose answer was lost
             return (*row[:2], "created")

@@ -40,8 +40,9 @@ class _HeadersLoader(Loader):
 class PostgresSession:
     """One connection with its prepared statements; opened when first used, and again when it was lost."""
 
-    def __init__(self, box: Box) -> None:
+    def __init__(self, box: Box, lock_seconds: float | None = None) -> None:
         self._box = box
+        self._lock_seconds = lock_seconds
         self._connection: psycopg.Connection[Any] | None = None
         self._cursor: psycopg.Cursor[Any] | None = None
         self._queries: dict[str, tuple[sql.Composed, sql.Composed]] = {}
@@ -131,6 +132,8 @@ class PostgresSession:
             connection.prepare_threshold = 5 if self._prepare else None
             try:
                 connection.execute("SET TimeZone = 'UTC'")
+                if self._lock_seconds is not None:
+                    connection.execute(f"SET lock_timeout = {int(self._lock_seconds * 1000)}")
             except psycopg.Error as error:
                 connection.close()
                 raise postgres.map_error(error) from error

@@ -120,12 +120,15 @@ class Session(Protocol):
         """Close the connection, if one is open."""
 
 
-def open_session(box: Box) -> Session:
-    """A session of the box's dialect; it connects when it is first used."""
+def open_session(box: Box, lock_seconds: float | None = None) -> Session:
+    """A session of the box's dialect; it connects when it is first used.
+
+    ``lock_seconds``: how long a call may wait for somebody's lock on PostgreSQL, where no other end is set.
+    """
     if box.target.dialect == "postgres":
         from pysqlbox.worker.session_postgres import PostgresSession
 
-        return PostgresSession(box)
+        return PostgresSession(box, lock_seconds)
     return CallingSession(box)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.interleavings.protocols_cancel import CANCELLED, OPEN_JOINS, RESCHEDULED
+from tests.interleavings.protocols_schedules import SCHEDULES
 from tests.interleavings.scheduler import Protocol
 from tests.interleavings.steps import (
     BACK,
@@ -805,5 +806,6 @@ PROTOCOLS = {
         *CANCELLED,
         *RESCHEDULED,
         *OPEN_JOINS,
+        *SCHEDULES,
     )
 }

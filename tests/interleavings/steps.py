@@ -9,7 +9,7 @@ from dataclasses import replace
 from tests.interleavings import places
 from tests.interleavings.link import Row
 from tests.interleavings.scheduler import Step
-from tests.interleavings.world import BrokenError, Raw, World, owner_of, soon
+from tests.interleavings.world import BrokenError, Move, Raw, World, owner_of, soon
 
 Names = str | Sequence[str]
 
@@ -397,3 +397,101 @@ def all_of(session: str, *steps: Step) -> list[tuple[str, Step]]:
 def alone(step: Step) -> Step:
     """A statement as a transaction of its own: nothing comes between it and its commit."""
     return replace(step, alone=True)
+
+
+_MOVING = frozenset({"fire", "skip", "set", "unset", "due"})
+"""What has a schedule in its hands; who changes one waits for that."""
+
+
+def set_schedule(name: str, at: str | None = None, *, group: str | None = None, enabled: bool = True) -> Step:
+    """Sets a schedule that comes every minute; without a time it keeps the one it has."""
+
+    def sql(world: World, _session: str) -> str:
+        more = {} if at is None else {"next_at": Raw(f"'{_planned(at)}'::timestamptz")}
+        return world.call(
+            f"{world.box}_schedule_set",
+            name=name,
+            topic="t",
+            payload="p",
+            every_seconds=60,
+            group_id=group,
+            enabled=enabled,
+            **more,
+        )
+
+    def then(world: World, session: str, _rows: list[Row]) -> None:
+        world.topics.add("t")
+        to = (at or world.stands(session, name)) if enabled else None
+        world.of(session).moves.append(Move(name, "set", None, to))
+
+    return Step(f"set {name} {at or ''}".strip(), sql, then, may_wait_for=_MOVING, about=frozenset({name}))
+
+
+def unset_schedule(name: str) -> Step:
+    """Removes a schedule; one that is gone is no error here."""
+
+    def sql(world: World, _session: str) -> str:
+        return world.call(f"{world.box}_schedule_remove", name=name)
+
+    def then(world: World, session: str, _rows: list[Row]) -> None:
+        world.of(session).moves.append(Move(name, "removed", None, None))
+
+    return Step(
+        f"unset {name}", sql, then, may_wait_for=_MOVING, about=frozenset({name}), errors=frozenset({"PB002"})
+    )
+
+
+def fire(name: str, at: str, then_at: str) -> Step:
+    """Fires a planned time, exactly if the schedule stands there."""
+
+    def sql(world: World, _session: str) -> str:
+        return world.call(
+            f"{world.box}_schedule_fire",
+            name=name,
+            due_at=Raw(f"'{_planned(at)}'::timestamptz"),
+            next_at=Raw(f"'{_planned(then_at)}'::timestamptz"),
+        )
+
+    def then(world: World, session: str, rows: list[Row]) -> None:
+        (row,) = rows
+        if row["fired"] == "t":
+            world.of(session).created.append(int(str(row["id"])))
+        _moved(world, session, Move(name, "fired", at, then_at), row["fired"] == "t")
+
+    return Step(f"fire {name} {at}", sql, then, may_wait_for=_MOVING, about=frozenset({name}))
+
+
+def skip(name: str, at: str, then_at: str) -> Step:
+    """Passes a planned time over."""
+
+    def sql(world: World, _session: str) -> str:
+        return world.call(
+            f"{world.box}_schedule_skip",
+            name=name,
+            due_at=Raw(f"'{_planned(at)}'::timestamptz"),
+            next_at=Raw(f"'{_planned(then_at)}'::timestamptz"),
+        )
+
+    def then(world: World, session: str, rows: list[Row]) -> None:
+        _moved(world, session, Move(name, "skipped", at, then_at), rows[0]["affected"] == "1")
+
+    return Step(f"skip {name} {at}", sql, then, may_wait_for=_MOVING, about=frozenset({name}))
+
+
+def due() -> Step:
+    """Asks what is due; never waits."""
+    return Step("due", lambda world, _session: world.call(f"{world.box}_schedule_due"))
+
+
+def _planned(at: str) -> str:
+    """A planned time of its own for each word, long ago: 03:00, 03:01."""
+    return f"2026-01-01 {at}+00"
+
+
+def _moved(world: World, session: str, move: Move, is_moved: bool) -> None:
+    stands = world.stands(session, move.name)
+    if is_moved != (stands == move.at):
+        word = "" if is_moved else "not "
+        raise BrokenError(f"{session} has {word}{move.kind} {move.name} {move.at}, which stands at {stands}")
+    if is_moved:
+        world.of(session).moves.append(move)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.concurrency.planting import Bug
 from tests.interleavings.planted_cancel import PLANTED as PLANTED_CANCEL
+from tests.interleavings.planted_schedules import PLANTED as PLANTED_SCHEDULES
 from tests.interleavings.protocols import PROTOCOLS
 from tests.interleavings.scheduler import exhaust
 from tests.interleavings.stops import stopping
@@ -185,10 +186,10 @@ PLANTED: list[tuple[Bug, str]] = [
     # An owner that lost its lease
     *(
         (
-            Bug(f"{step} by anybody", f"queue/{step}.sql", [_KEY]),
+            Bug(f"{step} by anybody", f"queue/{file}.sql", [_KEY]),
             f"a late {step} and a rival who has it",
         )
-        for step in ("abandon", "fail", "release")
+        for step, file in (("abandon", "retry"), ("fail", "fail"), ("release", "release"))
     ),
     (
         Bug("ack by anybody", "queue/ack.sql", [_KEY]),
@@ -290,7 +291,7 @@ PLANTED: list[tuple[Bug, str]] = [
 ]
 
 
-PLANTED += PLANTED_CANCEL
+PLANTED += PLANTED_CANCEL + PLANTED_SCHEDULES
 
 
 @pytest.mark.parametrize(("bug", "name"), PLANTED, ids=[bug.name.replace(" ", "_") for bug, _ in PLANTED])

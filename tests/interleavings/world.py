@@ -51,6 +51,18 @@ def as_text(broken: Sequence[Row]) -> str:
     return "; ".join(f"{row['rule']}: {row['rows']}" for row in broken)
 
 
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A schedule that was set, fired, skipped or stopped."""
+
+    name: str
+    kind: str
+    at: str | None
+    """The planned time that it was moved on from."""
+    to: str | None
+    """Where it stands since; none if it does not fire."""
+
+
 @dataclass(slots=True)
 class Standing:
     """What a session has done, as far as a rollback would undo it."""
@@ -63,6 +75,8 @@ class Standing:
     """Messages that its open transaction has ended, by how."""
     created: list[int] = field(default_factory=list)
     """Messages that its open transaction has sent."""
+    moves: list[Move] = field(default_factory=list)
+    """What its open transaction has done to schedules."""
 
 
 @dataclass(slots=True)
@@ -85,11 +99,18 @@ class World:
     is_recent: bool = True
     """Whether that is how it was when the claim ended."""
     clock: float = 0
+    moves: list[Move] = field(default_factory=list)
+    """What has happened to schedules, as it was committed."""
 
     def call(self, routine: str, **arguments: object) -> str:
         """The text of a call."""
         named = ", ".join(f"{name} => {literal(value)}" for name, value in arguments.items())
         return f"SELECT * FROM {{schema}}.{routine}({named})"
+
+    def stands(self, session: str, name: str) -> str | None:
+        """Where a schedule stands for a session: by what was committed and what the session did itself."""
+        moves = [*self.moves, *self.of(session).moves]
+        return next((move.to for move in reversed(moves) if move.name == name), None)
 
     def of(self, session: str) -> Standing:
         """A session's standing."""
@@ -113,6 +134,11 @@ class World:
         standing = self.of(session)
         self.gains += standing.gains
         self.committed += standing.created
+        over = {(move.name, move.at) for move in self.moves if move.at is not None}
+        for move in standing.moves:
+            if (move.name, move.at) in over:
+                raise BrokenError(f"{session} has {move.kind} {move.name} {move.at}, which was over")
+        self.moves += standing.moves
         self.kept[session] = []
         self.standings[session] = Standing(held=standing.held)
 

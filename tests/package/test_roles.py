@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from uuid import UUID
 
 import psycopg
@@ -20,6 +21,7 @@ from tests.support.boxes import BOXES
 from tests.support.engines import Engine
 
 OWNER = UUID("11111111-1111-4111-8111-111111111111")
+PAST = datetime(2026, 3, 1, tzinfo=UTC)
 pytestmark = pytest.mark.dialect("postgres")
 
 
@@ -109,4 +111,18 @@ def test_each_role_can_do_its_part_and_no_more(roles: dict[str, Box]) -> None:
     assert operator.outbox.stats()[-1].done == 1
     assert operator.outbox.get(done.id).status == "Done"
     assert [each.join_id for each in operator.joins.list()] == [join_id]
+    made = operator.schedules.set("s", "t", "p", cron="* * * * *")
+    operator.schedules.set("past", "t", "p", every=60, next_at=PAST)
+    for one in (producer, worker):
+        with pytest.raises(AccessDenied):
+            one.schedules.set("s", "t", "p", every=60)
+        with pytest.raises(AccessDenied):
+            one.schedules.remove("s")
+        with pytest.raises(AccessDenied):
+            one.schedules.list()
+    with pytest.raises(AccessDenied):
+        producer.outbox.schedule_fire("past", PAST)
+    assert [each.name for each in worker.outbox.schedule_due()] == ["past"]
+    assert worker.outbox.schedule_next().next_at == made.next_at
+    assert worker.outbox.schedule_fire("past", PAST)
     assert operator.outbox.pause() == 1

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pysqlbox.deploy.paths import sql_root
-from tests.concurrency import test_join_planted_bugs, test_tsql_groups, test_tsql_keys
+from tests.concurrency import test_join_planted_bugs, test_schedule_races, test_tsql_groups, test_tsql_keys
 from tests.concurrency.planting import Bug
 
 BUGS = [
     bug
     for planted in (
         test_join_planted_bugs.PLANTED_IN_T_SQL,
+        test_schedule_races.PLANTED_IN_T_SQL,
         test_tsql_groups.PLANTED,
         test_tsql_keys.PLANTED,
     )
