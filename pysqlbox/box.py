@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import re
@@ -19,6 +20,7 @@ from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, NotFound, Pysq
 from pysqlbox.inbox import Inbox
 from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
+from pysqlbox.messages import Finding
 from pysqlbox.outbox import Outbox
 from pysqlbox.pool import Pool
 from pysqlbox.retry import Retries
@@ -97,6 +99,7 @@ class Box:
             self.driver, target, size=pool_size, timeout=pool_timeout, connect_timeout=connect_timeout
         )
         self._checked = False
+        self._place: int | None = None
         self.outbox = Outbox(self, "outbox")
         self.inbox = Inbox(self, "inbox")
         self.joins = Joins(self)
@@ -175,12 +178,34 @@ class Box:
         """The version of the deployed tables."""
         return int(self.call("schema_version", {}, repeat=True)[0][0])
 
+    def schema_place(self) -> int | None:
+        """The place that the deployment was given, if any."""
+        place = self.call("schema_place", {}, repeat=True)[0][0]
+        return None if place is None else int(place)
+
+    def drawing_place(self) -> int:
+        """What message_ids that are drawn here carry; asked once, for a place is for good."""
+        if self._place is None:
+            self._place = self.schema_place() or 0
+        return self._place
+
+    def doctor(self, *, connection: Any = None) -> list[Finding]:
+        """What a DBA should know about this deployment: a row for each thing found, and for each check."""
+        return [Finding(*row) for row in self.call("doctor", {}, connection=connection, repeat=True)]
+
+    async def doctor_async(self, *, connection: Any = None) -> list[Finding]:
+        """The same for asynchronous callers."""
+        if connection is None:
+            return await asyncio.to_thread(self.doctor)
+        return [Finding(*row) for row in await self.call_async("doctor", {}, connection=connection)]
+
     def migrate(self, **options: Any) -> Plan:
         """Deploy the schema or bring it up to date; options as of ``pysqlbox.deploy.migrate.migrate``."""
         from pysqlbox.deploy.migrate import migrate
 
         plan = migrate(self.target, schema=self.schema, **options)
         self._checked = False
+        self._place = None
         return plan
 
     def worker(self, **options: Any) -> Worker:

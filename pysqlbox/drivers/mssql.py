@@ -34,6 +34,9 @@ from pysqlbox.errors import (
 )
 
 _OURS = {51001: InvalidArgument, 51002: NotFound, 51003: InvalidState}
+_USED_UP = 11728
+#: Babelfish has no number of its own for it.
+_USED_UP_TEXT = "nextval: reached maximum value of sequence"
 _MISSING = {208, 2812}
 _DENIED = {229, 230, 262, 297, 300, 2760, 15247, 4060, 18456, 18452, 916}
 #: 601: a scan met rows that moved; like a deadlock's, its victim may simply try again.
@@ -129,7 +132,7 @@ def _run(
                 cursor.setinputsizes([_size(form, value, is_freetds) for form, value in parameters])
             cursor.execute(text, values)
             return _read_rows(cursor)
-    except pyodbc.Error as error:
+    except (pyodbc.Error, UnicodeEncodeError) as error:
         raise map_error(error) from error
     finally:
         if converter is None:
@@ -291,6 +294,8 @@ def database_error() -> type[Exception]:
 
 def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     """Turn a pyodbc exception into ours, by its codes; without a target it came from a routine."""
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidArgument("an argument has half a character, which is no text")
     state = str(error.args[0]) if error.args else ""
     full = str(error.args[1]) if len(error.args) > 1 else str(error)
     if target is not None:
@@ -300,6 +305,8 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     where = f"{target}: " if target is not None else ""
     for number in numbers & _OURS.keys():
         return _OURS[number](message)
+    if _USED_UP in numbers or message.startswith(_USED_UP_TEXT):
+        return InvalidState(f"{where}the ids of this deployment's place are used up: {message}")
     if state in ("IM002", "IM003") or (state == "01000" and "open lib" in full):
         return DriverMissing(f"{where}the ODBC driver cannot be loaded: {message}")
     if numbers & _DENIED or state == "28000":

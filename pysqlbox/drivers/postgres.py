@@ -38,6 +38,7 @@ from pysqlbox.errors import (
 Connection = psycopg.Connection[Any]
 
 _OURS = {"PB001": InvalidArgument, "PB002": NotFound, "PB003": InvalidState}
+_USED_UP = "2200H"
 _MISSING = {"3F000", "42883", "42P01", "42703", "42704"}
 _CONFLICTS = {"40001", "40P01", "55P03"}
 #: The answers of a pooler that does not carry prepared statements along, and after routines have changed.
@@ -163,7 +164,7 @@ def _run(
         with _Cursor(connection, row_factory=tuple_row) as cursor:
             cursor.execute(text, values, prepare=False)
             yield cursor
-    except (psycopg.Error, psycopg.Warning) as error:
+    except (psycopg.Error, psycopg.Warning, UnicodeEncodeError) as error:
         raise map_error(error) from error
 
 
@@ -178,7 +179,7 @@ def _fetch_prepared(
     try:
         _execute_prepared(connection, cursor, text, values)
         rows = cursor.fetchall()
-    except (psycopg.Error, psycopg.Warning) as error:
+    except (psycopg.Error, psycopg.Warning, UnicodeEncodeError) as error:
         raise map_error(error) from error
     if len(rows) == 1 and len(rows[0]) <= _KEPT_COLUMNS and _are_short(values):
         connection.kept = cursor
@@ -210,7 +211,7 @@ async def fetch_async(
         async with _AsyncCursor(connection, row_factory=tuple_row) as cursor:
             await cursor.execute(text, values, prepare=False)
             return await cursor.fetchall()
-    except (psycopg.Error, psycopg.Warning) as error:
+    except (psycopg.Error, psycopg.Warning, UnicodeEncodeError) as error:
         raise map_error(error) from error
 
 
@@ -319,6 +320,8 @@ def database_error() -> type[Exception]:
 
 def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     """Turn a psycopg exception into ours, by its SQLSTATE; without a target it came from a routine."""
+    if isinstance(error, UnicodeEncodeError):
+        return InvalidArgument("an argument has half a character, which is no text")
     code = getattr(error, "sqlstate", None)
     diagnostic = getattr(error, "diag", None)
     primary = diagnostic.message_primary if diagnostic else None
@@ -328,6 +331,8 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     where = f"{target}: " if target is not None else ""
     if code in _OURS:
         return _OURS[code](message)
+    if code == _USED_UP:
+        return InvalidState(f"{where}the ids of this deployment's place are used up: {message}")
     if code in _MISSING and target is None:
         return SchemaMismatch(f"{message}; run pysqlbox migrate")
     if code == "42501" or (code or "").startswith("28"):

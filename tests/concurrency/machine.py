@@ -31,6 +31,9 @@ OUTCOMES: dict[str, Row] = {
 }
 """What a settlement may do to a message."""
 
+OVER = ("dead", "expired", "cancelled")
+"""The states that a replay brings back."""
+
 owners = st.sampled_from((OWNER, OTHER))
 picks = st.lists(st.integers(0, 30), max_size=6)
 leases = st.sampled_from((50, 150))
@@ -285,14 +288,39 @@ class BoxMachine(RuleBasedStateMachine):
             self.box.affected("resume", topic=name or None)
         self.model.paused.clear()
 
+    @rule(numbers=picks, reason=st.sampled_from((None, "", "no more")))
+    def cancel(self, numbers: list[int], reason: str | None) -> None:
+        """Called off, wherever it is."""
+        wanted = self.picked(numbers)
+        chosen = [m for m in self.model.where("waiting", "leased") if m.id in wanted]
+        found = self.box.cancel(wanted, reason)
+        assert found == self.model.finish(chosen, "cancelled", reason or None)
+
+    @rule(numbers=picks, due=st.sampled_from((None, None, -50, 50, 150)))
+    def reschedule(self, numbers: list[int], due: int | None) -> None:
+        """Another due time, for what waits."""
+        wanted = self.picked(numbers)
+        chosen = [m for m in self.model.where("waiting") if m.id in wanted]
+        found = self.box.affected("reschedule", ids=wanted, due_at=self.at(due))
+        assert found == self.model.reschedule(chosen, self.after(due))
+
+    @rule()
+    def next_due(self) -> None:
+        """Never later than what somebody would sleep through."""
+        expected = self.model.next_due()
+        found = self.box.one("next_due")["due_at"]
+        if expected is not None:
+            assert found is not None
+            assert (found - self.base).total_seconds() <= expected + SLACK
+
     @rule(numbers=picks, only_dead=st.booleans())
     def replay(self, numbers: list[int], only_dead: bool) -> None:
         """Dead ones come back, all or none."""
         wanted = self.picked(numbers)
         if only_dead:
-            dead = {m.id for m in self.model.where("dead", "expired")}
+            dead = {m.id for m in self.model.where(*OVER)}
             wanted = [message for message in wanted if message in dead]
-        chosen = [m for m in self.model.where("dead", "expired") if m.id in wanted]
+        chosen = [m for m in self.model.where(*OVER) if m.id in wanted]
         if len(chosen) < len(set(wanted) & set(self.model.messages)):
             try:
                 self.box.affected("replay", ids=wanted)
@@ -305,7 +333,7 @@ class BoxMachine(RuleBasedStateMachine):
     def discard(self, numbers: list[int]) -> None:
         """Dead ones go."""
         wanted = self.picked(numbers)
-        dead = [m for m in self.model.where("dead", "expired") if m.id in wanted]
+        dead = [m for m in self.model.where(*OVER) if m.id in wanted]
         assert self.box.affected("discard", ids=wanted) == self.model.delete(dead)
 
     @rule(retention=st.sampled_from((0, 150)))
@@ -316,7 +344,7 @@ class BoxMachine(RuleBasedStateMachine):
     @rule(retention=st.sampled_from((0, 150)))
     def cleanup_dead(self, retention: int) -> None:
         """Dead ones go by their age."""
-        dead = [m for m in self.model.where("dead", "expired") if m.settled <= self.model.now - retention]
+        dead = [m for m in self.model.where(*OVER) if m.settled <= self.model.now - retention]
         assert self.box.affected("cleanup_dead", retention_seconds=retention) == self.model.delete(dead)
 
     @rule()
@@ -329,7 +357,7 @@ class BoxMachine(RuleBasedStateMachine):
             "scheduled": sum(not m.is_due(model.now) for m in waiting),
             "in_flight": len(model.where("leased")),
             "done": sum(m.topic is not None for m in model.where("done")),
-            "dead": sum(m.topic is not None for m in model.where("dead", "expired")),
+            "dead": sum(m.topic is not None for m in model.where(*OVER)),
         }
         row = self.box.stats()[None]
         assert {name: row[name] for name in expected} == expected

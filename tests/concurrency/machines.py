@@ -5,9 +5,9 @@ from __future__ import annotations
 from uuid import UUID
 
 from hypothesis import strategies as st
-from hypothesis.stateful import rule
+from hypothesis.stateful import precondition, rule
 
-from tests.concurrency.machine import BoxMachine, common, picks
+from tests.concurrency.machine import OVER, BoxMachine, common, picks
 from tests.concurrency.model import Message
 from tests.contract.support import json_text
 
@@ -27,6 +27,7 @@ class OutboxMachine(BoxMachine):
             "done": "Done",
             "dead": "Failed",
             "expired": "Expired",
+            "cancelled": "Cancelled",
         }[message.state]
 
     @rule(
@@ -92,6 +93,14 @@ class OutboxMachine(BoxMachine):
         for row in self.box.call("enqueue_many", messages=json_text(records)):
             self.model.admit(Message(row["id"], topic, "waiting", 0, group, None, self.after(due)))
 
+    @precondition(lambda self: len(self.model.messages) < 250)
+    @rule(topic=common["topic"], due=st.sampled_from((None, None, 50)))
+    def enqueue_payloads(self, topic: str, due: int | None) -> None:
+        """So many that they stand in runs, where the dialect has them."""
+        rows = self.box.call("enqueue_payloads", topic=topic, payloads=["p"] * 250, due_at=self.at(due))
+        for row in rows:
+            self.model.admit(Message(row["id"], topic, "waiting", due=self.after(due)))
+
 
 class InboxMachine(BoxMachine):
     """Enqueues by the sender's key, sightings and marks."""
@@ -107,9 +116,13 @@ class InboxMachine(BoxMachine):
 
     def status(self, message: Message) -> str:
         """The state as the view spells it."""
-        return {"done": "Done", "dead": "Dead", "expired": "Expired", "seen": "Seen"}.get(
-            message.state, "Processing"
-        )
+        return {
+            "done": "Done",
+            "dead": "Dead",
+            "expired": "Expired",
+            "cancelled": "Cancelled",
+            "seen": "Seen",
+        }.get(message.state, "Processing")
 
     def found(self, key: int) -> Message | None:
         """The message with this key, unless it was deleted."""
@@ -197,7 +210,7 @@ class InboxMachine(BoxMachine):
     def mark_processing(self, key: int) -> None:
         """Seen becomes Processing."""
         old = self.found(key)
-        live = old is not None and old.state not in ("done", "dead", "expired")
+        live = old is not None and old.state not in ("done", *OVER)
         assert self.box.affected("mark_processing", source="s", message_id=str(key)) == int(live)
         if old is not None and old.state == "seen":
             old.state = "processing"
@@ -206,7 +219,7 @@ class InboxMachine(BoxMachine):
     def mark(self, key: int, state: str) -> None:
         """By its key, wherever it is."""
         old = self.found(key)
-        live = old is not None and old.state not in ("done", "dead", "expired")
+        live = old is not None and old.state not in ("done", *OVER)
         step = "mark_processed" if state == "done" else "mark_dead"
         assert self.box.affected(step, source="s", message_id=str(key)) == int(live)
         if old is not None and live:

@@ -128,6 +128,24 @@ class Model:
             self.place(message)
         return len(messages)
 
+    def reschedule(self, messages: Sequence[Message], due: float | None) -> int:
+        """Another due time; what is at the tail's reach already and stays so keeps its turn."""
+        for message in messages:
+            stays = message.turn is not None and (due is None or due <= self.now)
+            if due is not None or not stays:
+                message.due = self.now if due is None else due
+            if not stays:
+                self.place(message)
+        return len(messages)
+
+    def next_due(self) -> float | None:
+        """When something that nobody can claim now becomes claimable, or a lease ends."""
+        waits = [m.due for m in self.where("waiting") if m.group is None and m.turn is None]
+        heads = [members[0] for members in self.groups().values()]
+        waits += [head.due for head in heads if not head.is_due(self.now)]
+        times = [due for due in waits if due is not None] + [m.until for m in self.where("leased")]
+        return min(times, default=None)
+
     def reap(self) -> int:
         """Takes expired leases back."""
         expired = [m for m in self.where("leased") if m.until < self.now]

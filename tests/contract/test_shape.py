@@ -201,7 +201,7 @@ def test_obx_105_ibx_117_every_box_has_its_view_with_readable_statuses(every_box
 
 def test_obx_105_obx_106_every_box_has_every_routine(db: Database) -> None:
     shared = [*AFFECTED, "enqueue", "enqueue_many", "claim", "extend", "settle", "get", "find", "next_due"]
-    shared += ["dead_letters", "stats", "configure"]
+    shared += ["list", "dead_letters", "dead_causes", "groups", "stats", "configure"]
     schedules = [f"schedule_{step}" for step in ("set", "remove", "list", "due", "fire", "skip", "next")]
     only = {
         "outbox": schedules,

@@ -5,7 +5,7 @@
 -- returns: name, topic, cron, every_seconds, timezone, next_at, last_fired_at, catch_up, enabled, group_id, priority; by name
 -- errors: none
 -- locks: none
--- role: operator
+-- role: viewer
 CREATE OR ALTER PROCEDURE {{ box.schedule_list }}
 AS
 BEGIN

@@ -24,8 +24,11 @@ BEGIN
     now_at := {{ db._now }}();
     WITH step AS MATERIALIZED (
         SELECT jm.join_id, count(*)::integer AS steps
-        FROM {{ db.join_member }} AS jm
-        WHERE jm.id = ANY (ids) AND jm.counted IS NULL
+        FROM (SELECT DISTINCT i.id FROM unnest(ids) AS i (id)) AS u
+        -- OFFSET 0 keeps a lookup a lookup, whatever the planner knew of the table when it made the plan.
+        CROSS JOIN LATERAL (
+            SELECT n.join_id FROM {{ db.join_member }} AS n WHERE n.id = u.id AND n.counted IS NULL OFFSET 0
+        ) AS jm
         GROUP BY jm.join_id
     ),
     tallied AS (

@@ -65,11 +65,16 @@ BEGIN
         WITH gone AS (
             DELETE FROM {{ db.outbox_scheduled }} AS s
             WHERE s.ctid = ANY (ARRAY(
-                SELECT c.ctid
+                -- Looked up with locks, so in a subquery of its own, whatever the planner knew of the table.
+                SELECT f.ctid
                 FROM {{ db.outbox_message }} AS m
-                INNER JOIN {{ db.outbox_scheduled }} AS c ON c.due_at = m.due_at AND c.no = m.id
+                CROSS JOIN LATERAL (
+                    SELECT c.ctid
+                    FROM {{ db.outbox_scheduled }} AS c
+                    WHERE c.due_at = m.due_at AND c.no = m.id
+                    FOR UPDATE SKIP LOCKED
+                ) AS f
                 WHERE m.id = ANY (waiting)
-                FOR UPDATE OF c SKIP LOCKED
             ))
             RETURNING s.id, s.lane, s.topic, s.expires_at
         ),
@@ -90,7 +95,9 @@ BEGIN
                 EXISTS (SELECT FROM {{ db.outbox_lease }} AS l WHERE l.id = u.id OFFSET 0)
                 OR EXISTS (
                     SELECT FROM {{ db.outbox_message }} AS m
-                    INNER JOIN {{ db.outbox_scheduled }} AS s ON s.due_at = m.due_at AND s.no = m.id
+                    CROSS JOIN LATERAL (
+                        SELECT FROM {{ db.outbox_scheduled }} AS c WHERE c.due_at = m.due_at AND c.no = m.id OFFSET 0
+                    ) AS s
                     WHERE m.id = u.id
                     OFFSET 0
                 )

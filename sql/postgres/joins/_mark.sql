@@ -14,8 +14,15 @@ AS $$
     -- locks: none
     -- role: internal
 BEGIN
+    -- Looked up with locks, so in a subquery of its own, whatever the planner knew of the table.
     UPDATE {{ db.join_member }} AS jm
     SET counted = state
-    WHERE jm.id = ANY (ids) AND jm.counted IS NULL;
+    WHERE jm.ctid = ANY (ARRAY(
+        SELECT f.ctid
+        FROM unnest(ids) AS u (id)
+        CROSS JOIN LATERAL (
+            SELECT n.ctid FROM {{ db.join_member }} AS n WHERE n.id = u.id AND n.counted IS NULL FOR NO KEY UPDATE
+        ) AS f
+    ));
 END;
 $$;

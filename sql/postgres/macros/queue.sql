@@ -44,9 +44,9 @@ coalesce(pg_sequence_last_value({{ sequence | literal }}), 0)
 {% macro time_mark(sequence) %}
 to_timestamp({{ mark(sequence) }} / 1000000.0)
 {%- endmacro %}
-{# Whether a group is held: no lease of a group has an id below the mark. #}
+{# Whether a group is held: no lease of a group has an id below the mark. Written as in the index that is meant. #}
 {% macro is_held(group_id) %}
-EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.group_id = {{ group_id }} AND l.id >= low_grouped OFFSET 0)
+EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.group_id = {{ group_id }} AND l.id + 0 >= low_grouped OFFSET 0)
 {%- endmacro %}
 {# 15 bits that tell one set of paused topics from another, and the mark that belongs to them, or 0. #}
 {% macro paused_bits(topics) %}
@@ -60,10 +60,14 @@ CASE WHEN {{ mark(box._low_open) }} & 32767 = {{ bits }} THEN {{ mark(box._low_o
 IF {{ keys }} IS NOT NULL THEN
             DELETE FROM {{ box.collapse }} AS c
             WHERE c.ctid = ANY (ARRAY(
-                SELECT o.ctid
+                SELECT f.ctid
                 FROM unnest({{ keys }}, {{ ids }}) AS k (collapse_key, id)
-                INNER JOIN {{ box.collapse }} AS o ON o.collapse_key = k.collapse_key AND o.id = k.id
-                FOR UPDATE OF o SKIP LOCKED
+                CROSS JOIN LATERAL (
+                    SELECT o.ctid
+                    FROM {{ box.collapse }} AS o
+                    WHERE o.collapse_key = k.collapse_key AND o.id = k.id
+                    FOR UPDATE SKIP LOCKED
+                ) AS f
             ));
         END IF
 {%- endmacro %}

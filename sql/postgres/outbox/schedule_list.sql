@@ -19,7 +19,7 @@ AS $$
     -- returns: name, topic, cron, every_seconds, timezone, next_at, last_fired_at, catch_up, enabled, group_id, priority; by name
     -- errors: none
     -- locks: none
-    -- role: operator
+    -- role: viewer
 BEGIN
     RETURN QUERY
     SELECT

@@ -32,11 +32,15 @@ BEGIN
     gone AS (
         DELETE FROM {{ box.ready }} AS r
         WHERE r.ctid = ANY (ARRAY(
-            SELECT c.ctid
+            -- Looked up with locks, so in a subquery of its own, whatever the planner knew of the table.
+            SELECT f.ctid
             FROM run
-            INNER JOIN {{ box.ready }} AS c ON c.lane = 0 AND c.ticket = run.ticket
-            WHERE c.span > 1
-            FOR UPDATE OF c SKIP LOCKED
+            CROSS JOIN LATERAL (
+                SELECT c.ctid
+                FROM {{ box.ready }} AS c
+                WHERE c.lane = 0 AND c.ticket = run.ticket AND c.span > 1
+                FOR UPDATE SKIP LOCKED
+            ) AS f
         ))
         RETURNING r.id, r.span, r.topic
     ),

@@ -96,13 +96,14 @@ BEGIN
     WHERE head.id IS DISTINCT FROM u.ticketed_id
         AND (
             u.group_id = ANY (alone)
-            OR NOT EXISTS (SELECT FROM {{ box.group }} AS g WHERE g.group_id = u.group_id)
+            OR NOT EXISTS (SELECT FROM {{ box.group }} AS g WHERE g.group_id = u.group_id OFFSET 0)
         );
 
     PERFORM {{ box._probe }}(ARRAY(
-        SELECT g.group_id
-        FROM {{ box.group }} AS g
-        WHERE g.group_id = ANY (unsure) AND g.group_id <> ALL (alone)
+        SELECT u.group_id
+        FROM unnest(unsure) AS u (group_id)
+        WHERE u.group_id <> ALL (alone)
+            AND EXISTS (SELECT FROM {{ box.group }} AS g WHERE g.group_id = u.group_id OFFSET 0)
     ));
 END;
 $$;

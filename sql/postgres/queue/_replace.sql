@@ -21,10 +21,15 @@ BEGIN
     WITH gone AS (
         DELETE FROM {{ box.collapse }} AS c
         WHERE c.ctid = ANY (ARRAY(
-            SELECT o.ctid
+            -- Looked up with locks, so in a subquery of its own, whatever the planner knew of the table.
+            SELECT f.ctid
             FROM unnest(keys, newest) AS k (collapse_key, id)
-            INNER JOIN {{ box.collapse }} AS o ON o.collapse_key = k.collapse_key AND o.id < k.id
-            FOR UPDATE OF o SKIP LOCKED
+            CROSS JOIN LATERAL (
+                SELECT o.ctid
+                FROM {{ box.collapse }} AS o
+                WHERE o.collapse_key = k.collapse_key AND o.id < k.id
+                FOR UPDATE SKIP LOCKED
+            ) AS f
         ))
         RETURNING c.id
     )

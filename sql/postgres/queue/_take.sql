@@ -45,8 +45,9 @@ BEGIN
         BEGIN
             groups := ARRAY(
                 SELECT DISTINCT l.group_id
-                FROM {{ box.lease }} AS l
-                WHERE l.id = ANY (left_ids) AND l.group_id IS NOT NULL
+                FROM unnest(left_ids) AS u (id)
+                CROSS JOIN LATERAL (SELECT c.group_id FROM {{ box.lease }} AS c WHERE c.id = u.id OFFSET 0) AS l
+                WHERE l.group_id IS NOT NULL
             );
             IF turn > 1 THEN
                 PERFORM FROM {{ box.group }} AS g WHERE g.group_id = ANY (groups) ORDER BY g.group_id FOR NO KEY UPDATE;

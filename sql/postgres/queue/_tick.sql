@@ -205,14 +205,14 @@ BEGIN
                 FROM (SELECT 1) AS one
                 LEFT JOIN LATERAL (
                     SELECT gm.id FROM {{ box.group_member }} AS gm
-                    WHERE gm.id >= low AND gm.id <= noted_ticket
+                    WHERE gm.id >= low AND gm.id <= noted_ticket AND gm.id > 0
                     ORDER BY gm.id
                     LIMIT 1
                 ) AS member ON true
                 LEFT JOIN LATERAL (
                     SELECT l.id FROM {{ box.lease }} AS l
-                    WHERE l.group_id IS NOT NULL AND l.id >= low AND l.id <= noted_ticket
-                    ORDER BY l.id
+                    WHERE l.group_id IS NOT NULL AND l.id > 0 AND l.id + 0 >= low AND l.id + 0 <= noted_ticket
+                    ORDER BY l.id + 0
                     LIMIT 1
                 ) AS leased ON true;
                 PERFORM setval({{ box._low_grouped | literal }}, low);

@@ -12,6 +12,8 @@ AS $$
 DECLARE
     taken bigint[];
 BEGIN
+    -- Each is looked up with locks, so in a subquery of its own: whatever the planner knew of the tables when it made the
+    -- plan, it reads as many rows as there are messages here.
     WITH place AS MATERIALIZED (
         SELECT m.id, -m.priority AS lane, m.due_at, m.group_id
         FROM {{ box.message }} AS m
@@ -20,40 +22,53 @@ BEGIN
     fresh AS (
         DELETE FROM {{ box.ready }} AS r
         WHERE r.ctid = ANY (ARRAY(
-            SELECT c.ctid
+            SELECT f.ctid
             FROM place
-            INNER JOIN {{ box.ready }} AS c ON c.lane = place.lane AND c.ticket = place.id AND c.id = place.id AND c.span = 1
-            FOR UPDATE OF c SKIP LOCKED
+            CROSS JOIN LATERAL (
+                SELECT c.ctid
+                FROM {{ box.ready }} AS c
+                WHERE c.lane = place.lane AND c.ticket = place.id AND c.id = place.id AND c.span = 1
+                FOR UPDATE SKIP LOCKED
+            ) AS f
         ))
         RETURNING r.id
     ),
     returned AS (
         DELETE FROM {{ box.ready }} AS r
         WHERE r.ctid = ANY (ARRAY(
-            SELECT c.ctid
-            FROM {{ box.ready }} AS c
-            WHERE c.id = ANY (ids) AND c.ticket <> c.id
-            FOR UPDATE SKIP LOCKED
+            SELECT f.ctid
+            FROM place
+            CROSS JOIN LATERAL (
+                SELECT c.ctid FROM {{ box.ready }} AS c WHERE c.id = place.id AND c.ticket <> c.id FOR UPDATE SKIP LOCKED
+            ) AS f
         ))
         RETURNING r.id
     ),
     later AS (
         DELETE FROM {{ box.scheduled }} AS s
         WHERE s.ctid = ANY (ARRAY(
-            SELECT c.ctid
+            SELECT f.ctid
             FROM place
-            INNER JOIN {{ box.scheduled }} AS c ON c.due_at = place.due_at AND c.no = place.id AND c.id = place.id
-            FOR UPDATE OF c SKIP LOCKED
+            CROSS JOIN LATERAL (
+                SELECT c.ctid
+                FROM {{ box.scheduled }} AS c
+                WHERE c.due_at = place.due_at AND c.no = place.id AND c.id = place.id
+                FOR UPDATE SKIP LOCKED
+            ) AS f
         ))
         RETURNING s.id
     ),
     member AS (
         DELETE FROM {{ box.group_member }} AS gm
         WHERE gm.ctid = ANY (ARRAY(
-            SELECT c.ctid
+            SELECT f.ctid
             FROM place
-            INNER JOIN {{ box.group_member }} AS c ON c.group_id = place.group_id AND c.id = place.id
-            FOR UPDATE OF c SKIP LOCKED
+            CROSS JOIN LATERAL (
+                SELECT c.ctid
+                FROM {{ box.group_member }} AS c
+                WHERE c.group_id = place.group_id AND c.id = place.id
+                FOR UPDATE SKIP LOCKED
+            ) AS f
         ))
         RETURNING gm.id
     )

@@ -36,13 +36,18 @@ BEGIN
     {{ queue.touch() }};
     now_at := {{ db._now }}();
 
-    -- Each is locked in its place, or taken out of it, before anything is written about it.
+    -- Each is locked in its place, or taken out of it, before anything is written about it. What is looked up with locks
+    -- is so in a subquery of its own, whatever the planner knew of the tables when it made the plan.
     members := ARRAY(
-        SELECT gm.id
+        SELECT f.id
         FROM {{ box.message }} AS m
-        INNER JOIN {{ box.group_member }} AS gm ON gm.group_id = m.group_id AND gm.id = m.id
+        CROSS JOIN LATERAL (
+            SELECT gm.id
+            FROM {{ box.group_member }} AS gm
+            WHERE gm.group_id = m.group_id AND gm.id = m.id
+            FOR UPDATE SKIP LOCKED
+        ) AS f
         WHERE m.id = ANY (wanted)
-        FOR UPDATE OF gm SKIP LOCKED
     );
     moved := ARRAY(SELECT m.id FROM {{ box.message }} AS m WHERE m.id = ANY (wanted) AND m.group_id IS NULL);
     IF new_due > now_at THEN
@@ -62,9 +67,10 @@ BEGIN
                 UNION ALL
                 SELECT b.lane, b.ticket FROM {{ box.ready }} AS b WHERE b.id = m.id AND b.ticket <> b.id
             ) AS c
-            INNER JOIN {{ box.ready }} AS r ON r.lane = c.lane AND r.ticket = c.ticket
+            CROSS JOIN LATERAL (
+                SELECT FROM {{ box.ready }} AS r WHERE r.lane = c.lane AND r.ticket = c.ticket FOR UPDATE SKIP LOCKED
+            ) AS r
             WHERE m.id = ANY (moved)
-            FOR UPDATE OF r SKIP LOCKED
         );
     END IF;
     moved := {{ box._withdraw }}(ARRAY(SELECT unnest(moved) EXCEPT SELECT unnest(runs || kept))) || runs;

@@ -14,8 +14,11 @@ from tools.tsql_gate.engine.finding import SYSTEM_STUBS, Finding, Source
 
 MODELLED = ("Create", "Grant", "Deny", "AlterTableAddTableElement", "AlterTableConstraintModification")
 """Statements that define something; the rest (guards, SET, DML, EXEC) is blanked in place."""
-FALSE_ALARMS = re.compile(r"unresolved reference to object \[sys\]\.\[sp_executesql\]")
-"""A system procedure whose parameter list is open, so that it cannot be stubbed."""
+FALSE_ALARMS = re.compile(
+    r"unresolved reference to object \[sys\]\.\[sp_executesql\]"
+    r"|unresolved reference to object \[#pysqlbox_doctor\]"
+)
+"""What cannot be stubbed: a system procedure whose parameter list is open, a caller's temporary table."""
 _PART = "#"
 
 

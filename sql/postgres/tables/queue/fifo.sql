@@ -13,7 +13,9 @@ CREATE TABLE {{ box.group_member }} (
 );
 
 -- For the low mark.
-CREATE INDEX {{ key.ix_group_member_id }} ON {{ box.group_member }} (id);
+-- For ticks, which say id > 0: whoever looks for a group's members must not read other groups' by it, as a plan that was
+-- made while there were few might.
+CREATE INDEX {{ key.ix_group_member_id }} ON {{ box.group_member }} (id) WHERE id > 0;
 
 -- No visible member, and no visible lease of a grouped message, has an id below this one.
 CREATE SEQUENCE {{ box._low_grouped }} AS bigint MINVALUE 0 START 0;

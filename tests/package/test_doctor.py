@@ -1,0 +1,49 @@
+"""``doctor`` of the package."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from pysqlbox import Box, Finding
+
+
+def test_doctor_answers_findings(box: Box) -> None:
+    box.inbox.pause("t")
+    findings = box.doctor()
+    assert all(isinstance(each, Finding) for each in findings)
+    (paused,) = [each for each in findings if each.check == "paused" and each.level != "ok"]
+    assert (paused.level, paused.subject) == ("note", "box inbox, topic t")
+    assert paused.advice is not None
+    assert "inbox_resume" in paused.advice
+    assert not paused.is_bad
+    with box.transaction() as connection:
+        box.outbox.pause("t", connection=connection)
+        mine = {each.subject for each in box.doctor(connection=connection) if each.check == "paused"}
+    assert "box outbox, topic t" in mine
+
+
+@pytest.mark.parametrize(("level", "is_bad"), [("ok", False), ("note", False), ("unknown", False)])
+def test_a_finding_says_whether_it_is_bad(level: str, is_bad: bool) -> None:
+    assert Finding("c", level, "s", "d", None).is_bad is is_bad
+    assert Finding("c", "warning", "s", "d", None).is_bad
+    assert Finding("c", "error", "s", "d", None).is_bad
+
+
+def test_doctor_for_asynchronous_callers(box: Box) -> None:
+    async def work() -> list[Finding]:
+        return await box.doctor_async()
+
+    assert [each.check for each in asyncio.run(work())] == [each.check for each in box.doctor()]
+
+
+@pytest.mark.dialect("postgres")
+def test_doctor_on_an_asynchronous_connection(box: Box) -> None:
+    import psycopg
+
+    async def work() -> list[Finding]:
+        async with await psycopg.AsyncConnection.connect(box.target.dsn) as connection:
+            return await box.doctor_async(connection=connection)
+
+    assert {each.check for each in asyncio.run(work())} == {each.check for each in box.doctor()}
