@@ -19,9 +19,11 @@ from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
 from pysqlbox.messages import (
     AlreadyProcessed,
+    DeadCause,
     Enqueued,
     Extended,
     Finding,
+    Group,
     InboxDeadLetter,
     InboxEnqueued,
     InboxMessage,
@@ -30,9 +32,14 @@ from pysqlbox.messages import (
     LedgerClaim,
     LedgerEntry,
     LedgerKey,
+    ListedInboxMessage,
+    ListedOutboxMessage,
     OutboxDeadLetter,
     OutboxMessage,
     Retried,
+    Schedule,
+    ScheduleClock,
+    ScheduleFired,
     StoredInboxMessage,
     StoredOutboxMessage,
     TopicStats,
@@ -40,6 +47,7 @@ from pysqlbox.messages import (
 )
 from pysqlbox.outbox import Outbox
 from pysqlbox.retry import Retries
+from pysqlbox.schedules import Schedules
 from pysqlbox.serializer import JsonSerializer, Serializer
 from pysqlbox.store import OutboxStore
 from pysqlbox.typed import Undecodable, message
@@ -52,11 +60,13 @@ __all__ = [
     "Box",
     "Busy",
     "DatabaseUnavailable",
+    "DeadCause",
     "DeadLetter",
     "DriverMissing",
     "Enqueued",
     "Extended",
     "Finding",
+    "Group",
     "Idempotent",
     "Inbox",
     "InboxDeadLetter",
@@ -72,6 +82,8 @@ __all__ = [
     "LedgerClaim",
     "LedgerEntry",
     "LedgerKey",
+    "ListedInboxMessage",
+    "ListedOutboxMessage",
     "NonRetryable",
     "NotFound",
     "Outbox",
@@ -84,6 +96,10 @@ __all__ = [
     "Retried",
     "Retries",
     "Retry",
+    "Schedule",
+    "ScheduleClock",
+    "ScheduleFired",
+    "Schedules",
     "SchemaMismatch",
     "Serializer",
     "StoredInboxMessage",

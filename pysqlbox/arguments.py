@@ -181,7 +181,9 @@ def outcome_list(value: Iterable[Mapping[str, object]] | None) -> list[dict[str,
     return records
 
 
-def time_ordered_uuid() -> UUID:
-    """A new uuid that begins with the time (version 7), so that indexes stay compact."""
+def time_ordered_uuid(place: int = 0) -> UUID:
+    """A new uuid that begins with the time (version 7), so that indexes stay compact, and carries a place."""
     value = time.time_ns() // 1_000_000 << 80 | int.from_bytes(os.urandom(10))
-    return UUID(int=value & ~(0xF << 76 | 0x3 << 62) | 0x7 << 76 | 0x2 << 62)
+    return UUID(
+        int=value & ~(0xF << 76 | 0x3 << 62 | 0xFF << 40) | 0x7 << 76 | 0x2 << 62 | (0x80 | place) << 40
+    )

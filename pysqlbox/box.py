@@ -1,4 +1,4 @@
-"""A deployment in one database: its boxes, its joins, its ledger, and the calls they all make."""
+"""A deployment in one database: its boxes, joins, ledger and schedules, and the calls they all make."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from pysqlbox.messages import Finding
 from pysqlbox.outbox import Outbox
 from pysqlbox.pool import Pool
 from pysqlbox.retry import Retries
+from pysqlbox.schedules import Schedules
 from pysqlbox.serializer import JsonSerializer, Serializer
 from pysqlbox.transaction import driver_connection, driver_connection_async
 
@@ -98,10 +99,12 @@ class Box:
             self.driver, target, size=pool_size, timeout=pool_timeout, connect_timeout=connect_timeout
         )
         self._checked = False
+        self._place: int | None = None
         self.outbox = Outbox(self, "outbox")
         self.inbox = Inbox(self, "inbox")
         self.joins = Joins(self)
         self.ledger = Ledger(self)
+        self.schedules = Schedules(self)
         self._queues: dict[str, Outbox | Inbox] = {"outbox": self.outbox, "inbox": self.inbox}
 
     def queue(self, name: str) -> Outbox | Inbox:
@@ -175,6 +178,17 @@ class Box:
         """The version of the deployed tables."""
         return int(self.call("schema_version", {}, repeat=True)[0][0])
 
+    def schema_place(self) -> int | None:
+        """The place that the deployment was given, if any."""
+        place = self.call("schema_place", {}, repeat=True)[0][0]
+        return None if place is None else int(place)
+
+    def drawing_place(self) -> int:
+        """What message_ids that are drawn here carry; asked once, for a place is for good."""
+        if self._place is None:
+            self._place = self.schema_place() or 0
+        return self._place
+
     def doctor(self, *, connection: Any = None) -> list[Finding]:
         """What a DBA should know about this deployment: a row for each thing found, and for each check."""
         return [Finding(*row) for row in self.call("doctor", {}, connection=connection, repeat=True)]
@@ -191,6 +205,7 @@ class Box:
 
         plan = migrate(self.target, schema=self.schema, **options)
         self._checked = False
+        self._place = None
         return plan
 
     def worker(self, **options: Any) -> Worker:

@@ -18,6 +18,7 @@ from pysqlbox.messages import (
     InboxDeadLetter,
     InboxEnqueued,
     InboxMessage,
+    ListedInboxMessage,
     StoredInboxMessage,
 )
 from pysqlbox.queue import TypedQueue
@@ -43,15 +44,17 @@ _RECORDS = Records(
 )
 
 
-class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, InboxDeadLetter], Receiving):
+class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, ListedInboxMessage, InboxDeadLetter], Receiving):
     """An inbox of a deployment."""
 
     kind: ClassVar = "inbox"
     message_type = InboxMessage
     stored_type = StoredInboxMessage
+    listed_type = ListedInboxMessage
     dead_type = InboxDeadLetter
     claim_headers: ClassVar = 8
     stored_headers: ClassVar = 9
+    listed_status: ClassVar = 3
 
     def enqueue(
         self,

@@ -11,9 +11,11 @@ from uuid import UUID
 
 __all__ = [
     "AlreadyProcessed",
+    "DeadCause",
     "Enqueued",
     "Extended",
     "Finding",
+    "Group",
     "InboxDeadLetter",
     "InboxEnqueued",
     "InboxMessage",
@@ -22,9 +24,14 @@ __all__ = [
     "LedgerClaim",
     "LedgerEntry",
     "LedgerKey",
+    "ListedInboxMessage",
+    "ListedOutboxMessage",
     "OutboxDeadLetter",
     "OutboxMessage",
     "Retried",
+    "Schedule",
+    "ScheduleClock",
+    "ScheduleFired",
     "StoredInboxMessage",
     "StoredOutboxMessage",
     "TopicStats",
@@ -118,6 +125,56 @@ class StoredInboxMessage:
     collapse_key: str | None
     headers: Headers | None = field(repr=False)
     status: str
+    attempt: int
+    first_seen_at: datetime
+    last_seen_at: datetime
+    due_at: datetime | None
+    expires_at: datetime | None
+    last_error: str | None = field(repr=False)
+    owner_token: UUID | None
+    locked_until: datetime | None
+    processed_at: datetime | None
+    processed_by: UUID | None
+    died_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedOutboxMessage:
+    """A message of an outbox as a list shows it: without payload and headers."""
+
+    id: int
+    message_id: UUID
+    status: str
+    topic: str
+    correlation_id: str | None
+    group_id: str | None
+    priority: int
+    dedup_key: str | None
+    collapse_key: str | None
+    attempt: int
+    created_at: datetime
+    due_at: datetime | None
+    expires_at: datetime | None
+    last_error: str | None = field(repr=False)
+    owner_token: UUID | None
+    locked_until: datetime | None
+    processed_at: datetime | None
+    processed_by: UUID | None
+    died_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListedInboxMessage:
+    """A message of an inbox as a list shows it: without payload, hash and headers; see StoredInboxMessage."""
+
+    id: int
+    message_id: str
+    source: str
+    status: str
+    topic: str | None
+    group_id: str | None
+    priority: int
+    collapse_key: str | None
     attempt: int
     first_seen_at: datetime
     last_seen_at: datetime
@@ -249,6 +306,34 @@ class TopicStats:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadCause:
+    """Dead letters of one topic and one cause.
+
+    A last one without ``messages`` and ``sample_id`` tells of older ones, which were not looked at.
+    """
+
+    topic: str | None
+    cause: str
+    messages: int | None
+    oldest_died_at: datetime | None
+    newest_died_at: datetime
+    sample_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A FIFO group that has messages; ``blocked_seconds`` is None unless its head holds up another one."""
+
+    group_id: str
+    waiting: int
+    leased: int
+    head_id: int
+    head_status: str
+    head_due_at: datetime | None
+    blocked_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """A join and its counters."""
 
@@ -340,3 +425,41 @@ class Finding:
     def is_bad(self) -> bool:
         """Whether somebody should see to it: a warning or an error."""
         return self.level in ("warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A schedule, and when it fires next; ``next_at`` is None while that is still to be worked out."""
+
+    name: str
+    topic: str
+    cron: str | None
+    every_seconds: int | None
+    timezone: str
+    next_at: datetime | None
+    last_fired_at: datetime | None
+    catch_up: int
+    enabled: bool
+    group_id: str | None
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleFired:
+    """Whether this caller fired a planned time, and its message; true in a condition if so."""
+
+    fired: bool
+    id: int | None
+    message_id: UUID | None
+
+    def __bool__(self) -> bool:
+        return self.fired
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleClock:
+    """The server's clock, whether any schedule is due, and when the next one will be."""
+
+    now_at: datetime
+    is_due: bool
+    next_at: datetime | None

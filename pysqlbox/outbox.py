@@ -22,9 +22,16 @@ from pysqlbox.arguments import (
 from pysqlbox.arguments import delay as seconds
 from pysqlbox.arguments import headers as header_dict
 from pysqlbox.drivers import Values
-from pysqlbox.messages import Enqueued, OutboxDeadLetter, OutboxMessage, StoredOutboxMessage
+from pysqlbox.messages import (
+    Enqueued,
+    ListedOutboxMessage,
+    OutboxDeadLetter,
+    OutboxMessage,
+    StoredOutboxMessage,
+)
 from pysqlbox.queue import TypedQueue
 from pysqlbox.records import Records
+from pysqlbox.schedules import Scheduling
 from pysqlbox.typed.publishing import Publishing
 
 __all__ = ["Outbox"]
@@ -48,15 +55,21 @@ _RECORDS = Records(
 )
 
 
-class Outbox(TypedQueue[OutboxMessage, StoredOutboxMessage, OutboxDeadLetter], Publishing):
+class Outbox(
+    TypedQueue[OutboxMessage, StoredOutboxMessage, ListedOutboxMessage, OutboxDeadLetter],
+    Scheduling,
+    Publishing,
+):
     """An outbox of a deployment."""
 
     kind: ClassVar = "outbox"
     message_type = OutboxMessage
     stored_type = StoredOutboxMessage
+    listed_type = ListedOutboxMessage
     dead_type = OutboxDeadLetter
     claim_headers: ClassVar = 7
     stored_headers: ClassVar = 9
+    listed_status: ClassVar = 2
 
     def enqueue(
         self,
@@ -189,7 +202,7 @@ class Outbox(TypedQueue[OutboxMessage, StoredOutboxMessage, OutboxDeadLetter], P
         """Enqueue in a transaction of its own, under an id drawn here, so that it may be tried twice."""
         drawn = None
         if "message_id" not in arguments:
-            arguments["message_id"] = drawn = time_ordered_uuid()
+            arguments["message_id"] = drawn = time_ordered_uuid(self.box.drawing_place())
         row = self._call("enqueue", arguments, None, repeat=True)[0]
         if row[2] == "duplicate" and row[1] == drawn:  # of the first try, whose answer was lost
             return (*row[:2], "created")

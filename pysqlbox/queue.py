@@ -25,7 +25,7 @@ from pysqlbox.arguments import (
 )
 from pysqlbox.deploy.names import Kind
 from pysqlbox.drivers import Values
-from pysqlbox.messages import Extended, Retried, TopicStats
+from pysqlbox.messages import DeadCause, Extended, Group, Retried, TopicStats
 
 if TYPE_CHECKING:
     from pysqlbox.box import Box
@@ -34,7 +34,11 @@ __all__ = ["Queue", "TypedQueue", "rows_with_headers"]
 
 Message = TypeVar("Message")
 Stored = TypeVar("Stored")
+Listed = TypeVar("Listed")
 Dead = TypeVar("Dead")
+
+#: A list, in the annotations of a class that has a method of that name.
+_List = list
 
 #: What settle takes of each message: id or ids, result, and error, delay_seconds or max_attempts.
 Outcome = Mapping[str, Any]
@@ -48,7 +52,7 @@ def rows_with_headers(rows: list[Values], position: int) -> list[Values]:
     ]
 
 
-class TypedQueue(ABC, Generic[Message, Stored, Dead]):
+class TypedQueue(ABC, Generic[Message, Stored, Listed, Dead]):
     """One box of a deployment. Every method is the routine of its name, in one step.
 
     ``connection=`` takes the caller's open connection, so that the step joins the caller's transaction.
@@ -57,10 +61,13 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
     kind: ClassVar[Kind]
     message_type: type[Message]
     stored_type: type[Stored]
+    listed_type: type[Listed]
     dead_type: type[Dead]
     #: Where the headers are among the columns of a claim, and of a stored message.
     claim_headers: ClassVar[int]
     stored_headers: ClassVar[int]
+    #: Where the status is among the columns of a list.
+    listed_status: ClassVar[int]
 
     def __init__(self, box: Box, name: str) -> None:
         self.box = box
@@ -84,7 +91,7 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
         batch_size: int = 50,
         topics: Iterable[str] | None = None,
         connection: Any = None,
-    ) -> list[Message]:
+    ) -> _List[Message]:
         """Take up to ``batch_size`` messages under a lease, in claim order; ``topics`` limits it to those."""
         arguments: dict[str, object] = {
             "owner_token": uuid_of("owner_token", owner_token),
@@ -156,7 +163,7 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
 
     def extend(
         self, owner_token: UUID, ids: Ids, lease_seconds: Delay = 30, *, connection: Any = None
-    ) -> list[Extended]:
+    ) -> _List[Extended]:
         """Prolong leases from now on; answers those that this owner still holds."""
         arguments = _held(owner_token, ids) | {"lease_seconds": whole_seconds("lease_seconds", lease_seconds)}
         return [Extended(*row) for row in self._call("extend", arguments, connection, repeat=True)]
@@ -170,7 +177,7 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
         lease_seconds: Delay = 30,
         topics: Iterable[str] | None = None,
         connection: Any = None,
-    ) -> list[Message]:
+    ) -> _List[Message]:
         """Settle a mixed batch, and take the next ``claim_batch`` messages in the same step.
 
         An outcome is a mapping with ``id`` or ``ids``, ``result`` (ack, abandon, retry, release, fail),
@@ -197,15 +204,54 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
         """A message with its status and bookkeeping; NotFound if there is none."""
         return self._stored(self._call("get", {"id": integer("id", id)}, connection, repeat=True))[0]
 
+    def list(
+        self,
+        status: str,
+        *,
+        topic: str | None = None,
+        limit: int = 100,
+        after_id: int = 0,
+        group_id: str | None = None,
+        connection: Any = None,
+    ) -> _List[Listed]:
+        """Messages in one status, by id from behind ``after_id`` on, without payloads and headers.
+
+        All of them, or those of a topic or a group; to find those the database may be asked several times.
+        """
+        wanted = integer("limit", limit)
+        optional = {"topic": topic, "group_id": group_id}
+        found: _List[Values] = []
+        behind: object = integer("after_id", after_id)
+        while True:
+            room = wanted - len(found) if isinstance(wanted, int) else wanted
+            arguments = given({"status": status, "limit": room, "after_id": behind}, optional)
+            rows = self._call("list", arguments, connection, repeat=True)
+            # A page that ended before it was full says so in a row that has nothing but an id.
+            goes_on = bool(rows) and rows[-1][self.listed_status] is None
+            found += rows[:-1] if goes_on else rows
+            if not goes_on or len(found) == wanted:
+                return [self.listed_type(*row) for row in found]
+            behind = rows[-1][0]
+
     def dead_letters(
         self, *, limit: int = 100, after_id: int = 0, topic: str | None = None, connection: Any = None
-    ) -> list[Dead]:
+    ) -> _List[Dead]:
         """Messages that were given up, have expired or were cancelled, by id, from behind ``after_id`` on."""
         arguments = given(
             {"limit": integer("limit", limit), "after_id": integer("after_id", after_id)}, {"topic": topic}
         )
         rows = self._call("dead_letters", arguments, connection, repeat=True)
         return [self.dead_type(*row) for row in rows_with_headers(rows, self.stored_headers)]
+
+    def dead_causes(self, *, limit: int = 100, connection: Any = None) -> _List[DeadCause]:
+        """The messages that died last by topic and cause, most first; one fault is one of them."""
+        rows = self._call("dead_causes", {"limit": integer("limit", limit)}, connection, repeat=True)
+        return [DeadCause(*row) for row in rows]
+
+    def groups(self, *, limit: int = 100, only_blocked: bool = False, connection: Any = None) -> _List[Group]:
+        """FIFO groups that have messages, those first that their head has held up longest."""
+        arguments: dict[str, object] = {"limit": integer("limit", limit), "only_blocked": only_blocked}
+        return [Group(*row) for row in self._call("groups", arguments, connection, repeat=True)]
 
     def replay(self, ids: Ids, *, connection: Any = None) -> int:
         """Make dead messages claimable again, from attempt 0; InvalidState if one of them is not dead."""
@@ -254,7 +300,7 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
         """Hand out a topic, or the whole box, again; 0 if it was not paused."""
         return self._affected("resume", given({}, {"topic": topic}), connection)
 
-    def stats(self, *, connection: Any = None) -> list[TopicStats]:
+    def stats(self, *, connection: Any = None) -> _List[TopicStats]:
         """Counts by topic, and of the whole box last, whose topic is None."""
         rows = self._call("stats", {}, connection, repeat=True)
         return [TopicStats(*row) for row in rows]
@@ -268,7 +314,7 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
 
     def _call(
         self, step: str, arguments: Mapping[str, object], connection: Any, *, repeat: bool = False
-    ) -> list[Values]:
+    ) -> _List[Values]:
         return self.box.call(f"{self.name}_{step}", arguments, connection=connection, repeat=repeat)
 
     def _affected(self, step: str, arguments: Mapping[str, object], connection: Any) -> int:
@@ -284,11 +330,11 @@ class TypedQueue(ABC, Generic[Message, Stored, Dead]):
         self._log.info("%s removed %s messages [%s]", step, affected, self.box.store)
         return affected
 
-    def _claimed(self, rows: list[Values], owner_token: object) -> list[Message]:
+    def _claimed(self, rows: _List[Values], owner_token: object) -> _List[Message]:
         self._log.debug("claimed %s messages for %s [%s]", len(rows), owner_token, self.box.store)
         return [self.message_type(*row) for row in rows_with_headers(rows, self.claim_headers)]
 
-    def _stored(self, rows: list[Values]) -> list[Stored]:
+    def _stored(self, rows: _List[Values]) -> _List[Stored]:
         return [self.stored_type(*row) for row in rows_with_headers(rows, self.stored_headers)]
 
 
@@ -298,4 +344,4 @@ def _held(owner_token: UUID, ids: Ids) -> dict[str, object]:
 
 
 #: A box of whichever kind.
-Queue = TypedQueue[Any, Any, Any]
+Queue = TypedQueue[Any, Any, Any, Any]

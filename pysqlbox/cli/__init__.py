@@ -14,7 +14,10 @@ from pysqlbox.cli.demo import demo
 from pysqlbox.cli.deploy import migrate, render, status
 from pysqlbox.cli.doctor import doctor
 from pysqlbox.cli.enqueue import enqueue
+from pysqlbox.cli.listing import list_messages
 from pysqlbox.cli.maintain import cleanup, reap
+from pysqlbox.cli.schedule import schedule
+from pysqlbox.cli.settings import configure, pause, resume
 from pysqlbox.cli.stats import stats
 from pysqlbox.cli.work import work
 from pysqlbox.errors import PysqlboxError
@@ -57,9 +60,14 @@ for _command in (
     work,
     enqueue,
     stats,
+    list_messages,
     dead,
     replay,
     cancel,
+    pause,
+    resume,
+    configure,
+    schedule,
     reap,
     cleanup,
     doctor,

@@ -15,6 +15,7 @@ from pysqlbox.deploy.names import DIALECTS, Box, Dialect, parse_box
 from pysqlbox.deploy.script import render_script
 from pysqlbox.drivers import Target, parse_url
 from pysqlbox.drivers.embedded import EmbeddedServer
+from pysqlbox.places import PLACES, first_id, last_id
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -49,9 +50,9 @@ def _box_option(command: Command) -> Command:
 
 
 def _roles_option(command: Command) -> Command:
-    return click.option("--roles", is_flag=True, help="Also create the roles producer, worker and operator.")(
-        command
-    )
+    return click.option(
+        "--roles", is_flag=True, help="Also create the roles producer, worker, operator and viewer."
+    )(command)
 
 
 def _unfit_option(command: Command) -> Command:
@@ -61,10 +62,19 @@ def _unfit_option(command: Command) -> Command:
     return click.option("--allow-unfit-database", "allow_unfit", is_flag=True, help=text)(command)
 
 
+def _place_option(command: Command) -> Command:
+    text = (
+        "Number the deployment, once for good: its ids and drawn message_ids carry the number from then on,"
+        " so that those of several stores never collide."
+    )
+    return click.option("--place", type=click.IntRange(0, PLACES - 1), help=text)(command)
+
+
 @click.command()
 @_url_option
 @_schema_option
 @_box_option
+@_place_option
 @_roles_option
 @_unfit_option
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
@@ -80,6 +90,7 @@ def migrate(
     url: str | None,
     schema: str,
     boxes: tuple[Box, ...],
+    place: int | None,
     roles: bool,
     allow_unfit: bool,
     dry_run: bool,
@@ -96,6 +107,7 @@ def migrate(
             wait_seconds=wait_seconds,
             on_wait=partial(click.echo, err=True),
             allow_unfit_database=allow_unfit,
+            place=place,
         )
     _warn(plan)
     if not plan.changes:
@@ -116,6 +128,8 @@ def status(url: str | None, schema: str) -> None:
         plan = deploy.status(target, schema=schema)
     shown = "not deployed" if plan.version == 0 else f"version {plan.version}"
     click.echo(f"schema {schema!r}: {shown}; this release has version {plan.target}")
+    if plan.place is not None:
+        click.echo(f"place {plan.place}: ids from {first_id(plan.place)} to {last_id(plan.place)}")
     _warn(plan)
     if plan.version == 0:
         click.echo("pending: everything; run pysqlbox migrate")
@@ -132,11 +146,16 @@ def status(url: str | None, schema: str) -> None:
 @click.option("--dialect", required=True, type=click.Choice(DIALECTS), help="Whom the script is for.")
 @_schema_option
 @_box_option
+@_place_option
 @_roles_option
 @_unfit_option
-def render(dialect: Dialect, schema: str, boxes: tuple[Box, ...], roles: bool, allow_unfit: bool) -> None:
+def render(
+    dialect: Dialect, schema: str, boxes: tuple[Box, ...], place: int | None, roles: bool, allow_unfit: bool
+) -> None:
     """Print the whole deployment as one idempotent script for psql or sqlcmd."""
-    script = render_script(dialect, schema=schema, boxes=boxes, roles=roles, allow_unfit_database=allow_unfit)
+    script = render_script(
+        dialect, schema=schema, boxes=boxes, roles=roles, allow_unfit_database=allow_unfit, place=place
+    )
     click.echo(script, nl=False)
 
 
@@ -166,6 +185,8 @@ def _lines(plan: Plan, *, done: bool) -> Iterator[str]:
         yield f"{create} the schema"
     if plan.boxes:
         yield f"{'added' if done else 'add'} {_count(plan.boxes, 'box', 'boxes')}: {', '.join(plan.boxes)}"
+    if plan.numbered:
+        yield f"{'gave' if done else 'give'} it place {plan.place}, for good"
     if plan.tables:
         yield f"{apply} {_count(plan.tables, 'table file', 'table files')}"
     if plan.routines:

@@ -25,7 +25,7 @@ from pysqlbox.cli.options import (
 from pysqlbox.cli.output import echo_json, fields_of
 from pysqlbox.queue import Queue
 
-__all__ = ["enqueue"]
+__all__ = ["enqueue", "headers_of", "payload_of"]
 
 LINES = 1000
 """How many lines go in one call."""
@@ -83,7 +83,7 @@ def enqueue(
         if lines:
             _enqueue_lines(queue, topic, path, arguments, as_json)
             return
-        text = _payload(payload, path)
+        text = payload_of(payload, path)
         if queue.kind == "inbox" and "created_at" in arguments:
             arguments["received_at"] = arguments.pop("created_at")
         found: Any = queue.enqueue(topic=topic, payload=text, **arguments)
@@ -112,11 +112,12 @@ def _arguments(options: dict[str, Any]) -> dict[str, Any]:
             options["hash"] = bytes.fromhex(digest)
         except ValueError:
             raise click.UsageError("--hash: must be hex") from None
-    options["headers"] = _headers(options.pop("headers"), options.pop("pairs"))
+    options["headers"] = headers_of(options.pop("headers"), options.pop("pairs"))
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _headers(text: str | None, pairs: tuple[str, ...]) -> dict[str, Any] | None:
+def headers_of(text: str | None, pairs: tuple[str, ...]) -> dict[str, Any] | None:
+    """The headers that --headers and --header give together."""
     try:
         found = json.loads(text) if text is not None else {}
     except ValueError:
@@ -154,7 +155,7 @@ def _check_kind(queue: Queue, arguments: dict[str, Any], lines: bool) -> None:
             raise click.UsageError("--message-id: an outbox's must be a UUID") from None
 
 
-def _payload(payload: str | None, path: Path | None) -> str:
+def payload_of(payload: str | None, path: Path | None) -> str:
     """The payload as it was given, to the last character."""
     if payload is not None:
         if path is not None:

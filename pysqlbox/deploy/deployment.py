@@ -14,6 +14,7 @@ from pysqlbox.deploy.render import Renderer, Unit
 from pysqlbox.deploy.store import NotReplaceable, Record, Store
 from pysqlbox.errors import InvalidState, SchemaMismatch
 
+_PLACE_TABLE = "tables/schema/place"
 _MIGRATION = re.compile(r"(\d{4})\..+\.py")
 
 
@@ -34,12 +35,16 @@ class Plan:
     edited: list[str] = field(default_factory=list)
     #: What the database's own settings lack, each with the statement that mends it.
     warnings: list[str] = field(default_factory=list)
+    #: The number that the schema's ids carry, if it was given one.
+    place: int | None = None
+    #: Whether it is given that number now.
+    numbered: bool = False
 
     @property
     def changes(self) -> bool:
         """Whether there is anything to do."""
         return (
-            bool(self.schema or self.boxes or self.tables or self.routines or self.dropped)
+            bool(self.schema or self.boxes or self.tables or self.routines or self.dropped or self.numbered)
             or self.version < self.target
         )
 
@@ -56,6 +61,7 @@ class Deployment:
         root: Path | None = None,
         migrations: Path | None = None,
         test_clock: bool = False,
+        place: int | None = None,
     ) -> None:
         """Read the state; call it with the lock held, unless nothing will be changed."""
         self.store = store
@@ -88,7 +94,18 @@ class Deployment:
         self._cleared = False
         self.plan = Plan(version, self.target, schema=not store.schema_exists())
         self.plan.boxes = [str(box) for box in self.boxes if box not in known]
+        self._fill_place(place)
         self._fill_plan()
+
+    def _fill_place(self, place: int | None) -> None:
+        """A place is given once: ids that tell where they are from have been handed out."""
+        known = self.store.place() if _PLACE_TABLE in self._records else None
+        if place is not None and known is not None and place != known:
+            raise InvalidState(
+                f"schema {self.store.schema!r} has place {known}, for good; it cannot become place {place}"
+            )
+        self.plan.place = place if known is None else known
+        self.plan.numbered = known is None and place is not None
 
     def _fill_plan(self) -> None:
         plan = self.plan
@@ -156,6 +173,11 @@ class Deployment:
         self.store.forget(record.id for record in gone)
         records = [self._record(unit, objects.get(unit.id, ())) for unit in (*made, *roles)]
         self.store.finish(records, roles)
+
+    def apply_place(self) -> None:
+        """Number the schema, and the boxes that were added to one that has its number."""
+        if self.plan.place is not None:
+            self.store.set_place(self.plan.place)
 
     def _refuse_strangers(self, changed: Sequence[Unit]) -> None:
         """Nothing that somebody else made in the schema is ever replaced."""

@@ -18,6 +18,7 @@ from pysqlbox.deploy.store import Store
 from pysqlbox.deploy.waiting import FIRST_PAUSE, LOCK_SECONDS, LONGEST_PAUSE, Blocked, is_blocked, watching
 from pysqlbox.drivers import Target, driver_for, parse_url
 from pysqlbox.errors import DatabaseUnavailable
+from pysqlbox.places import check_place
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +36,12 @@ def migrate(
     allow_unfit_database: bool = False,
     wait_seconds: float = 60,
     on_wait: Callable[[str], None] = logger.warning,
+    place: int | None = None,
 ) -> Plan:
     """Deploy a schema, or bring a deployed one up to date, in one transaction; answer what was done.
 
-    ``boxes`` are added to the default ones and to those deployed earlier. ``root`` and ``migrations`` take
+    ``boxes`` are added to the default ones and to those deployed earlier. ``place`` numbers the deployment
+    from 0 to 127, once for good; later calls may leave it out. ``root`` and ``migrations`` take
     the place of the release's own ``sql/`` and ``migrations/``. ``allow_unfit_database`` deploys although the
     database's settings lack what T-SQL's routines need; the plan's warnings then say what. Where a table or
     view is in use, it tries again for ``wait_seconds``, and tells ``on_wait`` each time who was in the way.
@@ -46,11 +49,18 @@ def migrate(
     directory = migrations or migrations_root()
     target = parse_url(url) if isinstance(url, str) else url
     wanted = list(boxes)
+    number = check_place(place)
 
     def attempt(store: Store) -> Plan:
         warnings = fitness.require(store, allow=allow_unfit_database or dry_run)
         deployment = Deployment(
-            store, boxes=wanted, roles=roles, root=root, migrations=directory, test_clock=test_clock
+            store,
+            boxes=wanted,
+            roles=roles,
+            root=root,
+            migrations=directory,
+            test_clock=test_clock,
+            place=number,
         )
         deployment.plan.warnings = warnings
         if not dry_run and deployment.plan.changes:
@@ -120,6 +130,7 @@ def _run(deployment: Deployment, directory: Path) -> None:
         backend.apply_migrations_only(pending)
         deployment.apply_tables()
         deployment.apply_routines()
+        deployment.apply_place()
     finally:
         current.reset(token)
 

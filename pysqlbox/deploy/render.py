@@ -67,7 +67,7 @@ _VERSION = re.compile(r"(?P<version>\d{4})_")
 _TAG_OPEN = re.compile(r"\{[{%#]")
 _TAG_CLOSE = {"{{": "}}", "{%": "%}", "{#": "#}"}
 _MARK = "\ufdd0"  # a Unicode non-character: never part of a template
-_ROLE = re.compile(r"^\s*-- role: (?P<role>[a-z]+)\s*$", re.MULTILINE)
+_ROLE = re.compile(r"^\s*-- role: (?P<roles>[a-z]+(?:, [a-z]+)*)\s*$", re.MULTILINE)
 
 #: Stands for the name of a named box in a text that is rendered once for all of them: a non-character, which
 #: no quoting changes. A template may ask whether its box is a default one, and nothing else of the name.
@@ -272,15 +272,16 @@ class Renderer:
     def _routine_roles(self) -> list[tuple[str, str]]:
         """Every template of a routine, as a unit's id begins, and who may call it."""
         return [
-            (path.removesuffix(".sql"), self._role(path))
+            (path.removesuffix(".sql"), role)
             for folder in FOLDERS
             if not folder.startswith(("tables/", "views/", "roles"))
             for path in self.paths(folder)
+            for role in self._roles(path)
         ]
 
-    def _role(self, path: str) -> str:
+    def _roles(self, path: str) -> list[str]:
         found = _ROLE.search(self.template_text(path))
-        return found["role"] if found else "internal"
+        return found["roles"].split(", ") if found else ["internal"]
 
     def _template(self, path: str) -> jinja2.Template:
         template = self._templates.get(path)
@@ -364,7 +365,7 @@ class Renderer:
             pattern=pattern.text,
             digest=pattern.digest,
             lines=pattern.lines,
-            role="internal" if tables or folder.startswith(("views/", "roles")) else self._role(path),
+            role="internal" if tables or folder.startswith(("views/", "roles")) else self._roles(path)[0],
         )
 
     def check_names(self) -> None:

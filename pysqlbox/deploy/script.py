@@ -13,6 +13,7 @@ from pysqlbox.deploy.deployment import latest_version
 from pysqlbox.deploy.names import Box, Dialect, check_box_names, check_role_names, merge_boxes
 from pysqlbox.deploy.paths import migrations_root
 from pysqlbox.deploy.render import Renderer
+from pysqlbox.places import check_place
 
 
 def render_script(
@@ -24,8 +25,10 @@ def render_script(
     root: Path | None = None,
     migrations: Path | None = None,
     allow_unfit_database: bool = False,
+    place: int | None = None,
 ) -> str:
-    """Write the script; it refuses a schema that has boxes beyond the given ones."""
+    """Write the script; it refuses a schema that has boxes beyond the given ones, or another place."""
+    number = check_place(place)
     every = merge_boxes(boxes)
     check_box_names(dialect, schema, every)
     if roles:
@@ -37,5 +40,7 @@ def render_script(
     ]
     renderer.check_names()
     if dialect == "postgres":
-        return script_postgres.write(schema, every, target, units)
-    return script_mssql.write(schema, every, target, units, allow_unfit_database=allow_unfit_database)
+        return script_postgres.write(schema, every, target, units, place=number)
+    return script_mssql.write(
+        schema, every, target, units, allow_unfit_database=allow_unfit_database, place=number
+    )

@@ -39,9 +39,10 @@ def write(
     units: Sequence[Unit],
     *,
     allow_unfit_database: bool = False,
+    place: int | None = None,
 ) -> str:
     """The script as text."""
-    writer = _Writer(schema, boxes, target, units, allow_unfit_database=allow_unfit_database)
+    writer = _Writer(schema, boxes, target, units, allow_unfit_database=allow_unfit_database, place=place)
     return _HEAD + "".join(f"{batch.rstrip()}\nGO\n" for batch in writer.script())
 
 
@@ -54,11 +55,13 @@ class _Writer:
         units: Sequence[Unit],
         *,
         allow_unfit_database: bool = False,
+        place: int | None = None,
     ) -> None:
         self._schema = schema
         self._boxes = boxes
         self._target = target
         self._units = units
+        self._place = place
         self._positions = {unit.id: position for position, unit in enumerate(units)}
         self._unit = self._name("_unit")
         self._is_any_database_fit = allow_unfit_database
@@ -98,6 +101,10 @@ class _Writer:
             if unit.kind == "repeatable":
                 yield self._routine(unit)
         yield self._drop_stale()
+        if any(unit.object_name == "_set_place" for unit in self._units):
+            # Also without a number: boxes that were added to a schema that has one get it.
+            place = "NULL" if self._place is None else str(self._place)
+            yield f"EXEC {self._name('_set_place')} @place = {place};"
 
     def _begin(self) -> str:
         name = quote_identifier("mssql", self._schema)

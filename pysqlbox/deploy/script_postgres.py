@@ -86,17 +86,22 @@ $pysqlbox$;
 """
 
 
-def write(schema: str, boxes: Sequence[Box], target: int, units: Sequence[Unit]) -> str:
+def write(
+    schema: str, boxes: Sequence[Box], target: int, units: Sequence[Unit], *, place: int | None = None
+) -> str:
     """The script as text."""
-    return "\n".join(_Writer(schema, boxes, target, units).parts()) + "\n"
+    return "\n".join(_Writer(schema, boxes, target, units, place).parts()) + "\n"
 
 
 class _Writer:
-    def __init__(self, schema: str, boxes: Sequence[Box], target: int, units: Sequence[Unit]) -> None:
+    def __init__(
+        self, schema: str, boxes: Sequence[Box], target: int, units: Sequence[Unit], place: int | None
+    ) -> None:
         self._schema = schema
         self._boxes = boxes
         self._target = target
         self._units = units
+        self._place = place
         self._positions = {unit.id: position for position, unit in enumerate(units)}
         self._unit = self._name("_unit")
         self._oid = f"(SELECT oid FROM pg_namespace WHERE nspname = {_literal(schema)})"
@@ -124,6 +129,7 @@ class _Writer:
                 yield self._refuse()
         yield self._state()
         yield self._routines()
+        yield from self._set_place()
         yield "COMMIT;"
 
     def _head(self) -> str:
@@ -199,6 +205,12 @@ class _Writer:
             " WHERE o.name = u.object_name;\n"
         )
         return self._when(question, "\n".join(body))
+
+    def _set_place(self) -> Iterator[str]:
+        """Also without a number: boxes that were added to a schema that has one get it."""
+        if any(unit.object_name == "_set_place" for unit in self._units):
+            place = "NULL" if self._place is None else str(self._place)
+            yield f"DO $pysqlbox$ BEGIN\n    PERFORM {self._name('_set_place')}({place});\nEND; $pysqlbox$;"
 
     def _insert(self, unit: Unit) -> str:
         name = _literal(unit.object_name) if has_object(unit) else "NULL"

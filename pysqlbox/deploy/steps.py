@@ -1,7 +1,8 @@
 """What the migrations under ``migrations/`` do, whether pysqlbox runs them or the stock yoyo command.
 
 Stock yoyo has no option for the schema: ``PYSQLBOX_SCHEMA`` names it (default ``infra``), and
-``PYSQLBOX_BOXES`` lists boxes as ``name:kind`` with commas between. ``PYSQLBOX_ALLOW_UNFIT_DATABASE=1``
+``PYSQLBOX_BOXES`` lists boxes as ``name:kind`` with commas between, ``PYSQLBOX_PLACE`` is ``--place``.
+``PYSQLBOX_ALLOW_UNFIT_DATABASE=1``
 deploys to a database whose settings lack something, as ``--allow-unfit-database`` does.
 """
 
@@ -22,6 +23,7 @@ from pysqlbox.deploy.store_mssql import MssqlStore
 from pysqlbox.deploy.store_postgres import PostgresStore
 from pysqlbox.deploy.waiting import LOCK_SECONDS
 from pysqlbox.errors import InvalidState
+from pysqlbox.places import parse_place
 
 #: The deployment that pysqlbox runs now; unset under the stock yoyo command.
 current: ContextVar[Deployment | None] = ContextVar("current", default=None)
@@ -48,6 +50,7 @@ def apply_routines(connection: Any) -> None:
     deployment = _deployment(connection)
     deployment.apply_tables()
     deployment.apply_routines()
+    deployment.apply_place()
 
 
 def refuse_rollback(connection: Any) -> None:  # noqa: ARG001 - yoyo passes it
@@ -65,4 +68,8 @@ def _deployment(connection: Any) -> Deployment:
     store.lock()
     store.limit_waits(LOCK_SECONDS)
     named = os.environ.get("PYSQLBOX_BOXES", "")
-    return Deployment(store, boxes=[parse_box(text.strip()) for text in named.split(",") if text.strip()])
+    return Deployment(
+        store,
+        boxes=[parse_box(text.strip()) for text in named.split(",") if text.strip()],
+        place=parse_place(os.environ.get("PYSQLBOX_PLACE") or None),
+    )

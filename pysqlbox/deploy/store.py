@@ -97,6 +97,12 @@ class Store(Protocol):
     def clear_for_tables(self, names: Sequence[str]) -> None:
         """Drop those of the objects that would stand in the way of changes to existing tables."""
 
+    def place(self) -> int | None:
+        """The place that this schema was given, if any."""
+
+    def set_place(self, place: int) -> None:
+        """Give the schema its place, and every box that has not got it yet."""
+
     def add_version(self, version: int) -> None:
         """Record a version of the tables."""
 

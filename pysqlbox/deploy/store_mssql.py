@@ -159,6 +159,15 @@ class MssqlStore:
             kinds = self._kinds()
             self.clear([name for name in names if kinds.get(name) != "PROCEDURE"])
 
+    def place(self) -> int | None:
+        """The place that this schema was given, if any."""
+        place = self._execute(f"SELECT MAX(place) FROM {self._table('_place')}")[0][0]
+        return None if place is None else int(place)
+
+    def set_place(self, place: int) -> None:
+        """Give the schema its place, and every box that has not got it yet."""
+        mssql.run_batch(self.connection, f"EXEC {self._table('_set_place')} @place = {place:d}")
+
     def add_version(self, version: int) -> None:
         """Record a version of the tables."""
         table = self._table("_version")

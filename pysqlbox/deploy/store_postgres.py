@@ -249,6 +249,14 @@ class PostgresStore:
         """Views hold on to the columns of their tables, and routines may to the views."""
         self.clear(names)
 
+    def place(self) -> int | None:
+        """The place that this schema was given, if any."""
+        return cast(int | None, self._execute(self._on("_place", "SELECT max(place) FROM {}"))[0][0])
+
+    def set_place(self, place: int) -> None:
+        """Give the schema its place, and every box that has not got it yet."""
+        self._execute(self._on("_set_place", "SELECT {}(%s::integer)"), [place])
+
     def add_version(self, version: int) -> None:
         """Record a version of the tables."""
         query = "INSERT INTO {} (version) VALUES (%s) ON CONFLICT DO NOTHING"

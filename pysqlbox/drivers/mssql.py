@@ -34,6 +34,9 @@ from pysqlbox.errors import (
 )
 
 _OURS = {51001: InvalidArgument, 51002: NotFound, 51003: InvalidState}
+_USED_UP = 11728
+#: Babelfish has no number of its own for it.
+_USED_UP_TEXT = "nextval: reached maximum value of sequence"
 _MISSING = {208, 2812}
 _DENIED = {229, 230, 262, 297, 300, 2760, 15247, 4060, 18456, 18452, 916}
 #: 601: a scan met rows that moved; like a deadlock's, its victim may simply try again.
@@ -300,6 +303,8 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     where = f"{target}: " if target is not None else ""
     for number in numbers & _OURS.keys():
         return _OURS[number](message)
+    if _USED_UP in numbers or message.startswith(_USED_UP_TEXT):
+        return InvalidState(f"{where}the ids of this deployment's place are used up: {message}")
     if state in ("IM002", "IM003") or (state == "01000" and "open lib" in full):
         return DriverMissing(f"{where}the ODBC driver cannot be loaded: {message}")
     if numbers & _DENIED or state == "28000":

@@ -38,6 +38,7 @@ from pysqlbox.errors import (
 Connection = psycopg.Connection[Any]
 
 _OURS = {"PB001": InvalidArgument, "PB002": NotFound, "PB003": InvalidState}
+_USED_UP = "2200H"
 _MISSING = {"3F000", "42883", "42P01", "42703", "42704"}
 _CONFLICTS = {"40001", "40P01", "55P03"}
 #: The answers of a pooler that does not carry prepared statements along, and after routines have changed.
@@ -328,6 +329,8 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     where = f"{target}: " if target is not None else ""
     if code in _OURS:
         return _OURS[code](message)
+    if code == _USED_UP:
+        return InvalidState(f"{where}the ids of this deployment's place are used up: {message}")
     if code in _MISSING and target is None:
         return SchemaMismatch(f"{message}; run pysqlbox migrate")
     if code == "42501" or (code or "").startswith("28"):

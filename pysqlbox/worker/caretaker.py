@@ -1,4 +1,4 @@
-"""Reaping and cleaning up, by one elected worker at a time.
+"""Reaping and cleaning up, by one elected worker at a time; and schedules, by whoever comes first.
 
 The election is a claim in the ledger that runs out by itself: whoever begins a round keeps the others from
 beginning one until the next is due. It needs no connection that stays open, so it works through every pooler.
@@ -11,9 +11,10 @@ import time
 import uuid
 from dataclasses import dataclass
 
-from pysqlbox.errors import AccessDenied, PysqlboxError
+from pysqlbox.errors import AccessDenied, PysqlboxError, SchemaMismatch
 from pysqlbox.worker.crew import Crew
 from pysqlbox.worker.sessions import Session
+from pysqlbox.worker.timetable import Timetable
 
 __all__ = ["Caretaker", "Chore"]
 
@@ -33,13 +34,21 @@ class Chore:
 
 
 class Caretaker:
-    """Does the chores in a thread of its own, whenever it wins the round."""
+    """Does the chores in a thread of its own, whenever it wins the round, and fires what is due meanwhile."""
 
-    def __init__(self, crew: Crew, session: Session, owner: uuid.UUID, chores: list[Chore]) -> None:
+    def __init__(
+        self,
+        crew: Crew,
+        session: Session,
+        owner: uuid.UUID,
+        chores: list[Chore],
+        timetables: list[Timetable],
+    ) -> None:
         self._crew = crew
         self._session = session
         self._owner = owner
         self._chores = chores
+        self._timetables = timetables
         self._log = crew.lanes[0].log
 
     def run(self) -> None:
@@ -48,21 +57,44 @@ class Caretaker:
         for chore in self._chores:
             chore.next_at = now + random.uniform(0.1, 0.5) * chore.every_seconds
         try:
-            while self._chores:
-                chore = min(self._chores, key=lambda chore: chore.next_at)
-                if self._crew.pause(max(0.0, chore.next_at - time.monotonic())):
+            while self._chores or self._timetables:
+                next_at = min(
+                    *(chore.next_at for chore in self._chores),
+                    *(timetable.next_at for timetable in self._timetables),
+                    float("inf"),
+                )
+                if self._crew.pause(max(0.0, next_at - time.monotonic())):
                     return
-                chore.next_at = time.monotonic() + chore.every_seconds * random.uniform(0.9, 1.1)
-                try:
-                    if self._elected(chore):
-                        self._do(chore)
-                except AccessDenied as error:
-                    self._log.info("%s: no %s by this worker: %s", chore.box, chore.name, error)
-                    self._chores.remove(chore)
-                except PysqlboxError as error:
-                    self._log.warning("%s: %s failed: %s", chore.box, chore.name, error)
+                self._look()
+                first = min(self._chores, key=lambda chore: chore.next_at, default=None)
+                if first is not None and first.next_at <= time.monotonic():
+                    self._try(first)
         finally:
             self._session.close()
+
+    def _look(self) -> None:
+        """Fire the schedules whose time has come."""
+        for timetable in list(self._timetables):
+            if timetable.next_at > time.monotonic():
+                continue
+            try:
+                timetable.look(self._session, self._crew)
+            except (AccessDenied, SchemaMismatch) as error:
+                self._log.info("%s: no schedules by this worker: %s", timetable.box, error)
+                self._timetables.remove(timetable)
+            except PysqlboxError as error:
+                self._log.warning("%s: schedules failed: %s", timetable.box, error)
+
+    def _try(self, chore: Chore) -> None:
+        chore.next_at = time.monotonic() + chore.every_seconds * random.uniform(0.9, 1.1)
+        try:
+            if self._elected(chore):
+                self._do(chore)
+        except AccessDenied as error:
+            self._log.info("%s: no %s by this worker: %s", chore.box, chore.name, error)
+            self._chores.remove(chore)
+        except PysqlboxError as error:
+            self._log.warning("%s: %s failed: %s", chore.box, chore.name, error)
 
     def _elected(self, chore: Chore) -> bool:
         rows = self._session.call(
@@ -85,5 +117,6 @@ class Caretaker:
             if affected < BATCH:
                 break
             self._crew.pause(0.05)  # others come first
+            self._look()
         if total:
             self._log.info("%s: %s, %d messages", chore.box, chore.name, total)

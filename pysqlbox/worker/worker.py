@@ -27,6 +27,7 @@ from pysqlbox.worker.logs import log_of
 from pysqlbox.worker.results import Delay
 from pysqlbox.worker.sessions import Outcomes, open_session
 from pysqlbox.worker.settings import Settings
+from pysqlbox.worker.timetable import Timetable
 
 if TYPE_CHECKING:
     from pysqlbox.box import Box
@@ -71,12 +72,14 @@ class Worker:
         reap_seconds: Delay | None = 10.0,
         cleanup_seconds: Delay | None = 60.0,
         retention: Delay = timedelta(days=7),
+        schedule_seconds: Delay | None = 10.0,
         listen: bool = True,
     ) -> None:
         """Serve ``boxes``; ``max_attempts`` and ``backoff`` are the box's own settings where they are None.
 
         ``handler_timeout``: how long any handler may take. ``reap_seconds``, ``cleanup_seconds``: how often
         one worker reaps, and deletes what was done longer than ``retention`` ago; None leaves it to others.
+        ``schedule_seconds``: how soon a schedule that somebody sets is noticed; None leaves firing to others.
         ``listen``: wake up by NOTIFY where the database has it.
         """
         if isinstance(boxes, str) or not boxes:
@@ -107,6 +110,7 @@ class Worker:
         self._reap_seconds = seconds("reap_seconds", reap_seconds)
         self._cleanup_seconds = seconds("cleanup_seconds", cleanup_seconds)
         self._retention = int(keep)
+        self._schedule_seconds = seconds("schedule_seconds", schedule_seconds)
         self._listen = listen
         self._lock = threading.Lock()
         self._ending = threading.RLock()
@@ -306,9 +310,9 @@ class Worker:
             listener = Listener(self.box, crew)
             self._bells = [listener.stop]
             self._helpers.append(self._spawn("listener", listener.run))
-        chores = list(self._chores())
-        if chores:
-            caretaker = Caretaker(crew, open_session(self.box), self.owner_token, chores)
+        chores, timetables = list(self._chores()), list(self._timetables(crew))
+        if chores or timetables:
+            caretaker = Caretaker(crew, open_session(self.box), self.owner_token, chores, timetables)
             self._helpers.append(self._spawn("caretaker", caretaker.run))
 
     def _chores(self) -> Iterator[Chore]:
@@ -323,6 +327,12 @@ class Worker:
                     f"{name}_cleanup",
                     {"retention_seconds": self._retention},
                 )
+
+    def _timetables(self, crew: Crew) -> Iterator[Timetable]:
+        if self._schedule_seconds is not None:
+            for lane in crew.lanes:
+                if lane.queue.kind == "outbox":
+                    yield Timetable(lane.name, self._schedule_seconds, lane.log)
 
     def _add_hand(self, crew: Crew) -> None:
         hand = Hand(crew, open_session(self.box), self.owner_token, self._settings, len(self._hands))

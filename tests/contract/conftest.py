@@ -35,6 +35,12 @@ def outbox(db: Database) -> Iterator[Box]:
     yield from _box(db, "outbox")
 
 
+@pytest.fixture(params=[name for name, kind in KINDS.items() if kind == "outbox"])
+def each_outbox(request: pytest.FixtureRequest, db: Database) -> Iterator[Box]:
+    """The default outbox and a named one, for what only outboxes have."""
+    yield from _box(db, request.param)
+
+
 @pytest.fixture
 def inbox(db: Database) -> Iterator[Box]:
     """The default inbox, for what only an inbox has."""

@@ -201,8 +201,12 @@ def test_obx_105_ibx_117_every_box_has_its_view_with_readable_statuses(every_box
 
 def test_obx_105_obx_106_every_box_has_every_routine(db: Database) -> None:
     shared = [*AFFECTED, "enqueue", "enqueue_many", "claim", "extend", "settle", "get", "find", "next_due"]
-    shared += ["dead_letters", "stats", "configure"]
-    only = {"outbox": [], "inbox": ["already_processed", "mark_processing", "mark_processed", "mark_dead"]}
+    shared += ["list", "dead_letters", "dead_causes", "groups", "stats", "configure"]
+    schedules = [f"schedule_{step}" for step in ("set", "remove", "list", "due", "fire", "skip", "next")]
+    only = {
+        "outbox": schedules,
+        "inbox": ["already_processed", "mark_processing", "mark_processed", "mark_dead"],
+    }
     expected = {f"{box}_{step}" for box, kind in KINDS.items() for step in shared + only[kind]}
     query = (
         "SELECT p.proname AS name FROM pg_proc AS p WHERE p.pronamespace = 'infra'::regnamespace"

@@ -61,6 +61,22 @@ def test_migrate_twice_and_status(run: Run, empty_url: str) -> None:
     assert "nothing is pending" in run("status", "--url", empty_url).out
 
 
+def test_a_place(run: Run, empty_url: str) -> None:
+    """Given once, shown by status, kept without being said again; another one ends with one sentence."""
+    first = run("migrate", "--url", empty_url, "--place", "3")
+    assert first.code == 0
+    assert "gave it place 3, for good\n" in first.out
+    shown = run("status", "--url", empty_url).out.splitlines()
+    assert shown[1:] == ["place 3: ids from 3298534883329 to 4398046511103", "nothing is pending"]
+    for arguments in ([], ["--place", "3"]):
+        assert "nothing to do" in run("migrate", "--url", empty_url, *arguments).out
+    other = run("migrate", "--url", empty_url, "--place", "4")
+    expected = "pysqlbox: schema 'infra' has place 3, for good; it cannot become place 4\n"
+    assert (other.code, other.out, other.err) == (2, "", expected)
+    assert run("migrate", "--url", empty_url, "--place", "128").code == 2
+    assert "_set_place" in run("render", "--dialect", parse_url(empty_url).dialect, "--place", "3").out
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [

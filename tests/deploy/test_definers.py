@@ -102,7 +102,7 @@ class Attack:
 
     def become(self, role: str) -> None:
         """Makes the attacker a member of one role of the deployment only."""
-        for each in ("producer", "worker", "operator"):
+        for each in ("producer", "worker", "operator", "viewer"):
             verb, word = ("GRANT", "TO") if each == role else ("REVOKE", "FROM")
             execute_once(self.url, f"{verb} {self.schema}_{each} {word} {self.login}")
 
@@ -132,7 +132,7 @@ def attack(engine: Engine, empty_url: str) -> Iterator[Attack]:
         yield attack
     finally:
         execute_once(empty_url, "DROP SCHEMA evil CASCADE")
-        for role in (login, *(f"{schema}_{name}" for name in ("producer", "worker", "operator"))):
+        for role in (login, *(f"{schema}_{name}" for name in ("producer", "worker", "operator", "viewer"))):
             execute_once(empty_url, f"DROP OWNED BY {role} CASCADE")
             execute_once(empty_url, f"DROP ROLE {role}")
 
@@ -165,7 +165,7 @@ def test_nothing_of_the_callers_runs_in_any_routine(attack: Attack) -> None:
         public = [
             each for each in routines("postgres", schema=attack.schema, boxes=BOXES) if not each.internal
         ]
-        for role in ("producer", "worker", "operator"):
+        for role in ("producer", "worker", "operator", "viewer"):
             attack.become(role)
             for routine in public:
                 if routine.header.names("role") == (role,):

@@ -71,7 +71,7 @@ def schema(engine: Engine, empty_url: str) -> Iterator[str]:
     """The worst name, whose roles are dropped at the end."""
     name = f"a%b \"{secrets.token_hex(3)}'.📦 {{oid}} %s :id"
     yield name
-    for word in ("producer", "worker", "operator"):
+    for word in ("producer", "worker", "operator", "viewer"):
         role = '"' + f"{name}_{word}".replace('"', '""') + '"'
         execute_once(empty_url, f"DROP OWNED BY {role}")
         engine.execute(f"DROP ROLE {role}")

@@ -126,7 +126,7 @@ def schema(engine: Engine, empty_url: str) -> Iterator[str]:
     """A schema's name of which the roles are dropped at the end."""
     name = f"s{secrets.token_hex(4)}"
     yield name
-    for word in ("producer", "worker", "operator"):
+    for word in ("producer", "worker", "operator", "viewer"):
         if execute_once(empty_url, "SELECT 1 FROM pg_roles WHERE rolname = %s", (f"{name}_{word}",)):
             execute_once(empty_url, f"DROP OWNED BY {name}_{word}")
             engine.execute(f"DROP ROLE {name}_{word}")

@@ -17,7 +17,7 @@ from pysqlbox.deploy.backends import MIGRATION_TABLE, MssqlBackend
 from pysqlbox.deploy.migrate import migrate, status
 from pysqlbox.deploy.paths import migrations_root
 from pysqlbox.drivers.url import odbc_string, parse_url, read_odbc, wrap_odbc
-from pysqlbox.errors import InvalidState
+from pysqlbox.errors import InvalidArgument, InvalidState
 from tests.support.database import execute_once
 
 
@@ -55,6 +55,21 @@ def test_stock_command(empty_url: str, schema: str) -> None:
     assert not found.drifted
     assert not yoyo.main(command)
     assert not migrate(empty_url, schema=schema).changes
+
+
+@pytest.mark.dialect("postgres")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the command leaves its connection to the collector
+def test_stock_command_gives_a_place(empty_url: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The variable stands for the option, and is read as strictly."""
+    url = empty_url.replace("postgresql://", "postgresql+psycopg://")
+    command = ["apply", "--batch", "--no-config-file", "--database", url, str(migrations_root())]
+    monkeypatch.setenv("PYSQLBOX_PLACE", "three")
+    with pytest.raises(InvalidArgument, match="place: must be a whole number"):
+        yoyo.main(command)
+    monkeypatch.setenv("PYSQLBOX_PLACE", "3")
+    assert not yoyo.main(command)
+    found = status(empty_url, schema=schema)
+    assert (found.place, found.changes) == (3, False)
 
 
 @pytest.mark.dialect("mssql")

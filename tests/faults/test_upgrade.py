@@ -13,19 +13,29 @@ from tests.faults.load import BOXES, Load
 from tests.faults.servers import SECONDS, Programs, Server, deploy_books, run, server
 from tests.faults.verdict import conclude
 
+_OPTION = b"pg_attver"
+"""What servers keep with columns since the releases of November 2026, and older ones refuse to take over."""
 _TABLES = "SELECT relname FROM pg_class WHERE relnamespace = 'infra'::regnamespace AND relkind = %s"
 
 
 @pytest.fixture(scope="module")
 def versions() -> tuple[Programs, Programs]:
-    """The oldest version and the newest one, with pg_upgrade."""
+    """The newest version, with pg_upgrade, and the oldest whose tables it takes."""
     found = list(servers.programs().values())
     if len(found) < 2:
         pytest.skip("two versions of PostgreSQL are needed, and only one or none is here")
-    old, new = found[0], found[-1]
+    *older, new = found
     if not os.access(new.folder / "pg_upgrade", os.X_OK):
         pytest.skip(f"{new.id} has come without pg_upgrade")
-    return old, new
+    for old in older:
+        if keeps_option(new) or not keeps_option(old):
+            return old, new
+    pytest.skip(f"{new.id} is an older release than all that could be upgraded to it")
+
+
+def keeps_option(known: Programs) -> bool:
+    """Whether its tables hold what only releases of its time or later take over."""
+    return _OPTION in (known.folder / "postgres").read_bytes()
 
 
 def rows(running: Server) -> dict[str, str]:

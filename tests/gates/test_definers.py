@@ -56,7 +56,7 @@ def schema(engine: Engine, empty_url: str) -> Iterator[str]:
     name = f"gate_{secrets.token_hex(4)}"
     migrate(empty_url, schema=name, boxes=BOXES, roles=True, test_clock=True)
     yield name
-    for word in ("producer", "worker", "operator"):
+    for word in ("producer", "worker", "operator", "viewer"):
         execute_once(empty_url, f"DROP OWNED BY {name}_{word}")
         engine.execute(f"DROP ROLE {name}_{word}")
 
@@ -82,7 +82,7 @@ def test_internal_routines_are_nobodys_but_the_owners(empty_url: str, schema: st
     """Internal ones run inside public ones, as their owner, and no role may call them."""
     query = (
         "SELECT p.proname AS name FROM pg_proc AS p"
-        " CROSS JOIN unnest(ARRAY['producer', 'worker', 'operator']) AS role"
+        " CROSS JOIN unnest(ARRAY['producer', 'worker', 'operator', 'viewer']) AS role"
         " WHERE p.pronamespace = %s::regnamespace AND p.proname LIKE '\\_%%'"
         " AND (p.prosecdef OR has_function_privilege(%s || '_' || role, p.oid, 'EXECUTE'))"
     )

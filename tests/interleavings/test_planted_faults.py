@@ -185,10 +185,10 @@ PLANTED: list[tuple[Bug, str]] = [
     # An owner that lost its lease
     *(
         (
-            Bug(f"{step} by anybody", f"queue/{step}.sql", [_KEY]),
+            Bug(f"{step} by anybody", f"queue/{file}.sql", [_KEY]),
             f"a late {step} and a rival who has it",
         )
-        for step in ("abandon", "fail", "release")
+        for step, file in (("abandon", "retry"), ("fail", "fail"), ("release", "release"))
     ),
     (
         Bug("ack by anybody", "queue/ack.sql", [_KEY]),

@@ -91,7 +91,7 @@ class Cutting:
 
 
 def _cut(box: Box, db: Database, times: int = 1) -> Cutting:
-    box.schema_version()
+    box.drawing_place()  # asked once, before the first enqueue
     cutting = Cutting(box, db, times)
     box.driver = cutting
     return cutting

@@ -35,7 +35,7 @@ def roles(engine: Engine, empty_url: str) -> Iterator[dict[str, Box]]:
     schema = f"r{secrets.token_hex(4)}"
     migrate(empty_url, schema=schema, boxes=BOXES, roles=True)
     boxes: dict[str, Box] = {}
-    names = ("producer", "worker", "operator")
+    names = ("producer", "worker", "operator", "viewer")
     for name in names:
         password = secrets.token_hex(8)
         engine.execute(
@@ -104,6 +104,8 @@ def test_each_role_can_do_its_part_and_no_more(roles: dict[str, Box]) -> None:
     assert worker.outbox.reap() == 0
     with pytest.raises(AccessDenied):
         worker.outbox.stats()
+    with pytest.raises(AccessDenied):
+        worker.outbox.list("Ready")
     assert operator.outbox.stats()[-1].done == 1
     assert operator.outbox.get(done.id).status == "Done"
     assert [each.join_id for each in operator.joins.list()] == [join_id]

@@ -124,8 +124,7 @@ def _run(owner: str | None, log: Path, *command: str | Path) -> None:
     user = pwd.getpwnam(owner or getpass.getuser())
     done = subprocess.run(
         [str(part) for part in command],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         text=True,
         errors="replace",
         cwd="/",
@@ -137,5 +136,5 @@ def _run(owner: str | None, log: Path, *command: str | Path) -> None:
     )
     if done.returncode:
         end = log.read_text(errors="replace").splitlines()[-5:] if log.exists() else []
-        message = re.sub(r"\s+", " ", " ".join([done.stderr, *end])).strip()
+        message = re.sub(r"\s+", " ", " ".join([*done.stdout.splitlines()[-5:], done.stderr, *end])).strip()
         raise ServerFailedError(f"{Path(command[0]).name}: {message}")

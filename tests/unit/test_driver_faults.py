@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pysqlbox import DatabaseUnavailable
+from pysqlbox import DatabaseUnavailable, InvalidState
 from pysqlbox.drivers import mssql, postgres
 
 
@@ -35,6 +35,20 @@ def test_postgres(error: Exception | None, lost: bool, conflict: bool) -> None:
     connection: Any = Open()
     assert postgres.is_lost(connection, error) is lost
     assert postgres.is_conflict(error) is conflict
+
+
+def test_a_place_without_ids() -> None:
+    """As each server says it."""
+    pyodbc = pytest.importorskip("pyodbc", reason="the extra pysqlbox[mssql] is not installed")
+    texts = {
+        "[42000] [x][y][SQL Server]The sequence object 'i' has reached its minimum or maximum value. (11728)",
+        '[42000] [x][y][SQL Server]nextval: reached maximum value of sequence "i" (7) (33557097)',
+    }
+    errors = [mssql.map_error(pyodbc.Error("42000", text)) for text in texts]
+    errors.append(postgres.map_error(psycopg.errors.SequenceGeneratorLimitExceeded("nextval: reached")))
+    for error in errors:
+        assert type(error) is InvalidState
+        assert str(error).startswith("the ids of this deployment's place are used up: ")
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,14 @@ ROOT = Path(__file__).parents[2]
 
 
 NAMES = """
-    AccessDenied Ack AlreadyProcessed Box Busy DatabaseUnavailable DeadLetter DriverMissing Enqueued
-    Extended Finding Idempotent Inbox InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState
-    Join JoinResolution Joins JsonSerializer Ledger LedgerClaim LedgerEntry LedgerKey NonRetryable
-    NotFound Outbox OutboxDeadLetter OutboxMessage OutboxStore PysqlboxError Release Result Retried
-    Retries Retry SchemaMismatch Serializer StoredInboxMessage StoredOutboxMessage TopicStats
-    Undecodable WaitEnqueued Worker __version__ connect message
+    AccessDenied Ack AlreadyProcessed Box Busy DatabaseUnavailable DeadCause DeadLetter
+    DriverMissing Enqueued Extended Finding Group Idempotent Inbox InboxDeadLetter InboxEnqueued
+    InboxMessage InvalidArgument InvalidState Join JoinResolution Joins JsonSerializer Ledger
+    LedgerClaim LedgerEntry LedgerKey ListedInboxMessage ListedOutboxMessage NonRetryable NotFound
+    Outbox OutboxDeadLetter OutboxMessage OutboxStore PysqlboxError Release Result Retried Retries
+    Retry Schedule ScheduleClock ScheduleFired Schedules SchemaMismatch Serializer
+    StoredInboxMessage StoredOutboxMessage TopicStats Undecodable WaitEnqueued Worker __version__
+    connect message
     """
 """What the package exports; a name that is gone or new is a change of what callers rely on."""
 

@@ -13,8 +13,6 @@ from pysqlbox.deploy.names import DIALECTS, Dialect
 from tools.routines import Routine, routines
 
 OWNERS: dict[str, type] = {"outbox": Outbox, "inbox": Inbox, "join": Joins, "ledger": Ledger}
-OF_THE_BOX: dict[str, Callable[..., Any]] = {"schema_version": Box.schema_version, "doctor": Box.doctor}
-"""Routines of the whole deployment."""
 DEFAULTS = {
     ("claim", "lease_seconds"): 30,
     ("claim", "batch_size"): 50,
@@ -27,6 +25,11 @@ DEFAULTS = {
     ("dead_letters", "limit"): 100,
     ("dead_letters", "after_id"): 0,
     ("list", "limit"): 100,
+    ("list", "after_id"): 0,
+    ("dead_causes", "limit"): 100,
+    ("groups", "limit"): 100,
+    ("groups", "only_blocked"): False,
+    ("schedule_due", "limit"): 100,
     ("wait", "fail_if_any_step_failed"): True,
 }
 """What an argument is if it is not given; those not named here are None, which leaves it to the routine."""
@@ -43,10 +46,13 @@ def _public(dialect: Dialect) -> dict[str, Routine]:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    if name in OF_THE_BOX:
-        return OF_THE_BOX[name]
-    prefix, _, step = name.partition("_")
-    found: Callable[..., Any] = getattr(OWNERS[prefix], step)
+    if name in ("schema_place", "schema_version", "doctor"):
+        owner: type = Box
+        step = name
+    else:
+        prefix, _, step = name.partition("_")
+        owner = OWNERS[prefix]
+    found: Callable[..., Any] = getattr(owner, step)
     return found
 
 
@@ -77,7 +83,7 @@ def test_what_has_no_default_may_be_given_by_position(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(_public("postgres")))
 def test_every_method_joins_a_callers_transaction(name: str) -> None:
-    if name == "schema_version":
+    if name in ("schema_place", "schema_version"):
         return
     connection = inspect.signature(_method(name)).parameters["connection"]
     assert connection.kind is inspect.Parameter.KEYWORD_ONLY
@@ -113,8 +119,12 @@ def test_messages_have_the_columns_of_their_routines() -> None:
         "inbox_get": pysqlbox.StoredInboxMessage,
         "outbox_find": pysqlbox.StoredOutboxMessage,
         "inbox_find": pysqlbox.StoredInboxMessage,
+        "outbox_list": pysqlbox.ListedOutboxMessage,
+        "inbox_list": pysqlbox.ListedInboxMessage,
         "outbox_dead_letters": pysqlbox.OutboxDeadLetter,
         "inbox_dead_letters": pysqlbox.InboxDeadLetter,
+        "outbox_dead_causes": pysqlbox.DeadCause,
+        "outbox_groups": pysqlbox.Group,
         "outbox_extend": pysqlbox.Extended,
         "outbox_retry": pysqlbox.Retried,
         "outbox_stats": pysqlbox.TopicStats,

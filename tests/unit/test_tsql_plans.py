@@ -14,9 +14,19 @@ from pysqlbox.deploy.render import render_units
 
 UNITS = [unit for unit in render_units("mssql") if unit.folder == "queue"]
 TEXTS = {unit.object_name: re.sub(r"--[^\n]*", "", unit.text) for unit in UNITS if "PROCEDURE" in unit.text}
-COLD = {"cleanup", "cleanup_dead", "configure", "dead_letters", "discard", "explain", "get", "pause"}
-COLD |= {"reap", "replay", "resume", "stats"}
-"""Routines of operators; _reap, which claims call, is another one than reap."""
+COLD = {
+    "cleanup",
+    "cleanup_dead",
+    "configure",
+    "dead_causes",
+    "dead_letters",
+    "discard",
+    "explain",
+    "get",
+    "groups",
+}
+COLD |= {"list", "pause", "reap", "replay", "resume", "stats"}
+"""Routines of operators and viewers; _reap, which claims call, is another one than reap."""
 
 HOT = sorted(name for name in TEXTS if name.partition("box_")[2] not in COLD or name.startswith("_"))
 TABLES = "ready|scheduled|lease|group_member|message|done|dead|collapse"

@@ -94,7 +94,8 @@ def make(box: pysqlbox.Box) -> Iterator[MakeWorker]:
 
     def worker(**options: Any) -> Worker:
         settings: dict[str, Any] = {"boxes": ("outbox", "inbox"), "threads": threads, "poll_seconds": 0.05}
-        found = box.worker(**{**settings, "reap_seconds": None, "cleanup_seconds": None, **options})
+        without = {"reap_seconds": None, "cleanup_seconds": None, "schedule_seconds": None}
+        found = box.worker(**{**settings, **without, **options})
         made.append(found)
         return found
 

@@ -9,7 +9,7 @@
 -- returns: check, level, subject, detail, advice; the server, the deployment, then box by box
 -- errors: none
 -- locks: none
--- role: operator
+-- role: viewer
 CREATE OR ALTER PROCEDURE {{ db.doctor }}
 AS
 BEGIN

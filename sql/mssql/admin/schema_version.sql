@@ -5,7 +5,7 @@
 -- returns: version
 -- errors: none
 -- locks: none
--- role: producer
+-- role: producer, viewer
 CREATE OR ALTER PROCEDURE {{ db.schema_version }}
 AS
 BEGIN

@@ -6,7 +6,7 @@
 -- returns: join_id, tenant_id, expected_steps, completed_steps, failed_steps, status, metadata, created_at, last_updated_at
 -- errors: PB001, PB002
 -- locks: none
--- role: producer
+-- role: producer, viewer
 CREATE OR ALTER PROCEDURE {{ db.join_get }}
     @join_id uniqueidentifier
 AS

@@ -10,7 +10,7 @@
 -- returns: join_id, tenant_id, expected_steps, completed_steps, failed_steps, status, metadata, created_at, last_updated_at; oldest first
 -- errors: PB001, PB002
 -- locks: none
--- role: operator
+-- role: viewer
 CREATE OR ALTER PROCEDURE {{ db.join_list }}
     @tenant_id nvarchar(max) = NULL,
     @status nvarchar(max) = NULL,

@@ -18,7 +18,7 @@ BEGIN
     {{ arguments.begin() }}
 
     DECLARE @now_at datetime2(6) = {{ clock.now() }};
-    DECLARE @join_id uniqueidentifier = {{ db._uuid }}(NEWID(), @now_at);
+    DECLARE @join_id uniqueidentifier = {{ db._uuid }}(NEWID(), @now_at, 0);
 
     -- LEN passes over trailing blanks, so an end mark is put behind the text.
     IF @tenant_id IS NULL

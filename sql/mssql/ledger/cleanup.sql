@@ -9,7 +9,7 @@
 -- returns: affected
 -- errors: PB001
 -- locks: message
--- role: operator
+-- role: worker
 CREATE OR ALTER PROCEDURE {{ db.ledger_cleanup }}
     @retention_seconds decimal(19, 3),
     @batch_size int = 1000

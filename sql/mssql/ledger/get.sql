@@ -7,7 +7,7 @@
 -- returns: status, attempts, first_seen_at, last_seen_at, lease_until, handler
 -- errors: PB001
 -- locks: none
--- role: worker
+-- role: worker, viewer
 CREATE OR ALTER PROCEDURE {{ db.ledger_get }}
     @key nvarchar(max)
 AS

@@ -9,7 +9,7 @@
 -- returns: key, status, attempts, first_seen_at, last_seen_at, lease_until, handler; by key
 -- errors: PB001
 -- locks: none
--- role: operator
+-- role: viewer
 CREATE OR ALTER PROCEDURE {{ db.ledger_list }}
     @prefix nvarchar(max) = NULL,
     @status nvarchar(max) = NULL,

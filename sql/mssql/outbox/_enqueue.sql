@@ -38,7 +38,7 @@ BEGIN
 
     SET @outcome = N'created';
     IF @is_given = 0
-        SET @message_id = {{ db._uuid }}(NEWID(), @now_at);
+        SET @message_id = {{ db._uuid }}(NEWID(), @now_at, @id);
     IF @dedup_key IS NOT NULL
         SELECT @window_seconds = CONVERT(float, s.value)
         FROM {{ box.settings }} AS s

@@ -69,7 +69,7 @@ BEGIN
     SET @id = NEXT VALUE FOR {{ box._ids }};
     IF @message_id IS NULL AND @group_id IS NULL AND @dedup_key IS NULL AND @collapse_key IS NULL
     BEGIN
-        SET @message_id = {{ db._uuid }}(NEWID(), @now_at);
+        SET @message_id = {{ db._uuid }}(NEWID(), @now_at, @id);
         INSERT INTO {{ box.message }} (
             id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id, headers
         )

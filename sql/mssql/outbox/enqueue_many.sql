@@ -184,7 +184,7 @@ BEGIN
     )
     SELECT
         r.ordinal, n.id,
-        COALESCE(TRY_CONVERT(uniqueidentifier, r.message_id), {{ db._uuid }}(NEWID(), @now_at)),
+        COALESCE(TRY_CONVERT(uniqueidentifier, r.message_id), {{ db._uuid }}(NEWID(), @now_at, n.id)),
         CASE WHEN r.message_id IS NULL THEN 0 ELSE 1 END,
         r.dedup_key + N'.',
         CASE

@@ -68,7 +68,7 @@ BEGIN
     SET @now_at = {{ clock.now() }};
     {{ records.number_raw() }}
     INSERT INTO @record (ordinal, id, message_id)
-    SELECT n.ordinal, n.id, {{ db._uuid }}(NEWID(), @now_at)
+    SELECT n.ordinal, n.id, {{ db._uuid }}(NEWID(), @now_at, n.id)
     FROM @numbered AS n;
 
     INSERT INTO {{ box.message }} (

@@ -20,7 +20,7 @@
 {% else %}
 -- locks: message
 {% endif %}
--- role: operator
+-- role: worker
 CREATE OR ALTER PROCEDURE {{ box.cleanup }}
     @retention_seconds decimal(19, 3),
     @batch_size int = 1000

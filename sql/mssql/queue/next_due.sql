@@ -9,7 +9,7 @@
 -- returns: due_at; null if there is none
 -- errors: none
 -- locks: none
--- role: worker
+-- role: worker, viewer
 CREATE OR ALTER PROCEDURE {{ box.next_due }}
 AS
 BEGIN

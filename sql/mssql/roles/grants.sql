@@ -1,13 +1,14 @@
--- Three roles for the schema, each with EXECUTE on the routines whose header names it, and nothing on any table.
--- A worker may also do what a producer may (handlers enqueue and start joins), and an operator what a worker may,
--- and look things up in the views. Routines, views and tables have one owner, so the right to execute is all that a
--- caller needs. Which routines and views were deployed here, the deployment's own records tell; what others made in the
--- schema keeps its rights.
+-- Four roles for the schema, each with EXECUTE on the routines whose header names it, and nothing on any table.
+-- A worker may also do what a producer may (handlers enqueue and start joins). A viewer only looks, and sees neither
+-- payloads nor headers. An operator may do what all of them may, and look things up in the views. Routines, views and
+-- tables have one owner, so the right to execute is all that a caller needs. Which routines and views were deployed
+-- here, the deployment's own records tell; what others made in the schema keeps its rights.
 SET NOCOUNT, XACT_ABORT ON;
 
 DECLARE @template TABLE (
-    id varchar(200) COLLATE Latin1_General_BIN2 NOT NULL PRIMARY KEY,
-    word varchar(20) COLLATE Latin1_General_BIN2 NOT NULL
+    id varchar(200) COLLATE Latin1_General_BIN2 NOT NULL,
+    word varchar(20) COLLATE Latin1_General_BIN2 NOT NULL,
+    PRIMARY KEY (id, word)
 );
 DECLARE @grantee TABLE (
     word varchar(20) COLLATE Latin1_General_BIN2 NOT NULL,
@@ -32,6 +33,8 @@ VALUES
     ('worker', {{ (schema ~ "_worker") | literal }}),
     ('worker', {{ (schema ~ "_operator") | literal }}),
     ('operator', {{ (schema ~ "_operator") | literal }}),
+    ('viewer', {{ (schema ~ "_viewer") | literal }}),
+    ('viewer', {{ (schema ~ "_operator") | literal }}),
     ('view', {{ (schema ~ "_operator") | literal }});
 
 INSERT INTO @grants (statement)
@@ -42,14 +45,19 @@ WHERE NOT EXISTS (
 );
 
 INSERT INTO @grants (statement)
-SELECT
+SELECT DISTINCT
     N'GRANT ' + CASE WHEN o.type = 'V' THEN N'SELECT' ELSE N'EXECUTE' END + N' ON '
     + QUOTENAME({{ schema | literal }}) + N'.' + QUOTENAME(o.name) + N' TO ' + QUOTENAME(g.role_name) + N';'
 FROM {{ db._unit }} AS u
 LEFT JOIN @template AS t ON t.id = LEFT(u.id, CHARINDEX('@', u.id + '@') - 1)
 INNER JOIN sys.objects AS o ON o.name COLLATE Latin1_General_BIN2 = u.object_name
 INNER JOIN sys.schemas AS s ON s.schema_id = o.schema_id
-INNER JOIN @grantee AS g ON g.word = CASE WHEN u.id LIKE 'views/%' THEN 'view' ELSE t.word END
+INNER JOIN @grantee AS g ON g.word = CASE
+    -- No view of joins has a payload.
+    WHEN u.id LIKE 'views/schema/%' THEN 'viewer'
+    WHEN u.id LIKE 'views/%' THEN 'view'
+    ELSE t.word
+END
 WHERE s.name = {{ schema | literal }} AND (o.type = 'P' OR (o.type = 'V' AND u.id LIKE 'views/%'));
 
 WHILE EXISTS (SELECT 1 FROM @grants AS g WHERE g.no >= @no)

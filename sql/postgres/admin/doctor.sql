@@ -11,7 +11,7 @@ AS $$
     -- returns: check, level, subject, detail, advice; the server, the deployment, then box by box
     -- errors: none
     -- locks: none
-    -- role: operator
+    -- role: viewer
 DECLARE
     box_name text;
 BEGIN

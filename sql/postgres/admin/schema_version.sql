@@ -8,6 +8,6 @@ AS $$
     -- returns: version
     -- errors: none
     -- locks: none
-    -- role: producer
+    -- role: producer, viewer
     SELECT max(v.version) FROM {{ db._version }} AS v;
 $$;

@@ -47,6 +47,8 @@ BEGIN
                 coalesce(o.priority, 0), o.collapse_key, o.expires_at, o.headers, o.received_at, o.delay_seconds)
         END;
     EXCEPTION
+        WHEN sequence_generator_limit_exceeded THEN
+            RAISE;  -- of the same class as what follows: the place has no more ids
         WHEN data_exception THEN
             PERFORM {{ db._reject }}('messages', 'every record must be an object, with values of the right types');
     END;

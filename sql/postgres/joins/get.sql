@@ -18,7 +18,7 @@ AS $$
     -- returns: join_id, tenant_id, expected_steps, completed_steps, failed_steps, status, metadata, created_at, last_updated_at
     -- errors: PB001, PB002
     -- locks: none
-    -- role: producer
+    -- role: producer, viewer
 BEGIN
     IF join_id IS NULL THEN
         PERFORM {{ db._reject }}('join_id', 'must not be null');

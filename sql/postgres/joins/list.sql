@@ -26,7 +26,7 @@ AS $$
     -- returns: join_id, tenant_id, expected_steps, completed_steps, failed_steps, status, metadata, created_at, last_updated_at; oldest first
     -- errors: PB001, PB002
     -- locks: none
-    -- role: operator
+    -- role: viewer
 DECLARE
     only_tenant CONSTANT text := tenant_id;
     only_status CONSTANT text := status;
@@ -97,7 +97,7 @@ AS $$
     -- returns: join_id, tenant_id, expected_steps, completed_steps, failed_steps, status, metadata, created_at, last_updated_at; oldest first
     -- errors: PB001, PB002
     -- locks: none
-    -- role: operator
+    -- role: viewer
     SELECT
         p.join_id, $1, p.expected_steps, p.completed_steps, p.failed_steps, p.status, p.metadata, p.created_at,
         p.last_updated_at

@@ -17,7 +17,7 @@ AS $$
     -- returns: status, attempts, first_seen_at, last_seen_at, lease_until, handler
     -- errors: PB001
     -- locks: none
-    -- role: worker
+    -- role: worker, viewer
 BEGIN
     PERFORM {{ db._ledger_check }}(key);
     RETURN QUERY

@@ -24,7 +24,7 @@ AS $$
     -- returns: key, status, attempts, first_seen_at, last_seen_at, lease_until, handler; by key
     -- errors: PB001
     -- locks: none
-    -- role: operator
+    -- role: viewer
 DECLARE
     only_status CONSTANT text := status;
 BEGIN

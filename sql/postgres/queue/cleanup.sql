@@ -24,7 +24,7 @@ AS $$
 {% else %}
     -- locks: message
 {% endif %}
-    -- role: operator
+    -- role: worker
 DECLARE
     now_at timestamptz := {{ db._now }}();
     until_at timestamptz;

@@ -14,7 +14,7 @@ AS $$
     -- returns: affected
     -- errors: PB001
     -- locks: message
-    -- role: operator
+    -- role: worker
 DECLARE
     now_at timestamptz := {{ db._now }}();
     gone_ids bigint[];

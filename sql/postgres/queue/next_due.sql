@@ -16,7 +16,7 @@ AS $$
     -- returns: due_at; null if there is none
     -- errors: none
     -- locks: none
-    -- role: worker
+    -- role: worker, viewer
 DECLARE
     now_at CONSTANT timestamptz := {{ db._now }}();
     from_due timestamptz;

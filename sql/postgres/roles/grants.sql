@@ -1,8 +1,9 @@
--- Three roles for the schema, each with EXECUTE on the routines whose header names it, and nothing on any table.
--- A worker may also do what a producer may (handlers enqueue and start joins), and an operator what a worker may,
--- and look things up in the views. Public routines then run with the rights of the schema's owner, and nobody else
--- may call anything that was deployed here. Which routines and views that are, the deployment's own records tell;
--- what others made in the schema keeps its rights. Only what differs is changed.
+-- Four roles for the schema, each with EXECUTE on the routines whose header names it, and nothing on any table.
+-- A worker may also do what a producer may (handlers enqueue and start joins). A viewer only looks, and sees neither
+-- payloads nor headers. An operator may do what all of them may, and look things up in the views. Public routines then
+-- run with the rights of the schema's owner, and nobody else may call anything that was deployed here. Which routines and
+-- views that are, the deployment's own records tell; what others made in the schema keeps its rights. Only what differs
+-- is changed.
 DO $grants$
 DECLARE
     role_name text;
@@ -10,7 +11,8 @@ DECLARE
     unsafe text;
 BEGIN
     FOREACH role_name IN ARRAY ARRAY[
-        {{ (schema ~ "_producer") | literal }}, {{ (schema ~ "_worker") | literal }}, {{ (schema ~ "_operator") | literal }}
+        {{ (schema ~ "_producer") | literal }}, {{ (schema ~ "_worker") | literal }},
+        {{ (schema ~ "_operator") | literal }}, {{ (schema ~ "_viewer") | literal }}
     ]
     LOOP
         IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.rolname = role_name) THEN
@@ -41,11 +43,18 @@ BEGIN
                 ('worker', {{ (schema ~ "_worker") | literal }}),
                 ('worker', {{ (schema ~ "_operator") | literal }}),
                 ('operator', {{ (schema ~ "_operator") | literal }}),
+                ('viewer', {{ (schema ~ "_viewer") | literal }}),
+                ('viewer', {{ (schema ~ "_operator") | literal }}),
                 ('view', {{ (schema ~ "_operator") | literal }})
         ), ours AS (
             SELECT
                 e.object COLLATE "C" AS object,
-                CASE WHEN u.id LIKE 'views/%' THEN 'view' ELSE t.role END AS role
+                CASE
+                    -- No view of joins has a payload.
+                    WHEN u.id LIKE 'views/schema/%' THEN 'viewer'
+                    WHEN u.id LIKE 'views/%' THEN 'view'
+                    ELSE t.role
+                END AS role
             FROM {{ db._unit }} AS u
             LEFT JOIN template AS t ON t.id = split_part(u.id, '@', 1)
             CROSS JOIN LATERAL unnest(u.objects) AS e (object)
@@ -65,12 +74,12 @@ BEGIN
             INNER JOIN pg_catalog.pg_class AS c ON c.relname::text COLLATE "C" = o.object
             WHERE c.relnamespace = {{ schema | ident | literal }}::regnamespace AND c.relkind = 'v'
         ), held AS (
-            SELECT t.oid, t.kind, t.name, a.privilege_type AS privilege, a.grantee, r.rolname
+            SELECT DISTINCT t.oid, t.kind, t.name, a.privilege_type AS privilege, a.grantee, r.rolname
             FROM target AS t
             CROSS JOIN LATERAL aclexplode(t.acl) AS a
             LEFT JOIN pg_catalog.pg_roles AS r ON r.oid = a.grantee
         ), wanted AS (
-            SELECT t.oid, t.kind, t.name, t.privilege, g.name AS rolname
+            SELECT DISTINCT t.oid, t.kind, t.name, t.privilege, g.name AS rolname
             FROM target AS t
             INNER JOIN grantee AS g ON g.role = t.role
         ), step (no, before, kind, name, after) AS (
@@ -84,11 +93,11 @@ BEGIN
                         WHERE w.oid = h.oid AND w.rolname = h.rolname AND w.privilege = h.privilege
                     )
                 )
-            UNION ALL
+            UNION
             SELECT 2, 'ALTER', t.kind, t.name, 'SECURITY DEFINER'
             FROM target AS t
             WHERE NOT t.is_definers AND t.role <> 'internal'
-            UNION ALL
+            UNION
             SELECT 3, 'GRANT ' || w.privilege || ' ON', w.kind, w.name, 'TO ' || quote_ident(w.rolname)
             FROM wanted AS w
             WHERE NOT EXISTS (

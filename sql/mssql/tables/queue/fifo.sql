@@ -10,3 +10,6 @@ CREATE TABLE {{ box.group_member }} (
     CONSTRAINT {{ key.pk_group_member }} PRIMARY KEY CLUSTERED (group_key, id)
 );
 ALTER TABLE {{ box.group_member }} SET (LOCK_ESCALATION = DISABLE);
+
+-- For lists, which go by id.
+CREATE INDEX {{ key.ix_group_member_id }} ON {{ box.group_member }} (id);

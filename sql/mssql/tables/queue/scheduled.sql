@@ -27,3 +27,6 @@ CREATE TABLE {{ box.scheduled }} (
     )
 );
 {{ tables.hot(box.scheduled, key.pk_scheduled) }}
+
+-- For lists, which go by id.
+CREATE INDEX {{ key.ix_scheduled_id }} ON {{ box.scheduled }} (id) WHERE id IS NOT NULL;

@@ -23,5 +23,8 @@ CREATE TABLE {{ box.scheduled }} (
 {% endif %}
 );
 
+-- For lists, which go by id.
+CREATE INDEX {{ key.ix_scheduled_id }} ON {{ box.scheduled }} (id) WHERE id IS NOT NULL;
+
 -- Nothing visible is due before this time (microseconds since 1970).
 CREATE SEQUENCE {{ box._low_due }} AS bigint MINVALUE 0 START 0;

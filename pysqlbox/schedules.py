@@ -1,0 +1,181 @@
+"""Schedules: messages that are enqueued again and again, by a cron text or every so many seconds."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pysqlbox.arguments import Delay, aware, given, integer, payload_text, whole_seconds
+from pysqlbox.arguments import headers as header_dict
+from pysqlbox.drivers import Values
+from pysqlbox.errors import InvalidArgument
+from pysqlbox.messages import Schedule, ScheduleClock, ScheduleFired
+from pysqlbox.rules import rule_of
+
+if TYPE_CHECKING:
+    from pysqlbox.box import Box
+    from pysqlbox.outbox import Outbox
+
+__all__ = ["Schedules", "Scheduling"]
+
+_log = logging.getLogger("pysqlbox.schedules")
+# Names for the annotations of a class that has a method called list.
+_Schedules = list[Schedule]
+
+
+class Scheduling:
+    """The routines of an outbox's schedules, each as it is; ``Schedules`` also reads rules and zones."""
+
+    if TYPE_CHECKING:
+        box: Box
+
+        def _call(
+            self, step: str, arguments: Mapping[str, object], connection: Any, *, repeat: bool = False
+        ) -> list[Values]: ...
+
+    def schedule_set(
+        self,
+        name: str,
+        topic: str,
+        payload: Any,
+        *,
+        cron: str | None = None,
+        every_seconds: Delay | None = None,
+        timezone: str | None = None,
+        next_at: datetime | None = None,
+        catch_up: int | None = None,
+        enabled: bool | None = None,
+        group_id: str | None = None,
+        priority: int | None = None,
+        headers: Mapping[str, object] | str | None = None,
+        connection: Any = None,
+    ) -> Schedule:
+        """Set or replace a schedule without reading its rule; a cron text's first time is a worker's."""
+        required: dict[str, object] = {
+            "name": name,
+            "topic": topic,
+            "payload": payload_text("payload", payload, self.box.serializer),
+        }
+        optional = {
+            "cron": cron,
+            "every_seconds": whole_seconds("every_seconds", every_seconds),
+            "timezone": timezone,
+            "next_at": aware("next_at", next_at),
+            "catch_up": integer("catch_up", catch_up),
+            "enabled": enabled,
+            "group_id": group_id,
+            "priority": integer("priority", priority),
+            "headers": header_dict(headers),
+        }
+        rows = self._call("schedule_set", given(required, optional), connection, repeat=True)
+        return Schedule(*rows[0])
+
+    def schedule_remove(self, name: str, *, connection: Any = None) -> int:
+        """Remove a schedule; NotFound if there is none of that name."""
+        return int(self._call("schedule_remove", {"name": name}, connection)[0][0])
+
+    def schedule_list(self, *, connection: Any = None) -> list[Schedule]:
+        """Every schedule, by name."""
+        return [Schedule(*row) for row in self._call("schedule_list", {}, connection, repeat=True)]
+
+    def schedule_due(self, limit: int = 100, *, connection: Any = None) -> list[Schedule]:
+        """Schedules whose time has come, and first those whose next time is still to be worked out.
+
+        In a caller's transaction they are the caller's until it ends: others are not shown them.
+        """
+        rows = self._call("schedule_due", {"limit": integer("limit", limit)}, connection, repeat=True)
+        return [Schedule(*row) for row in rows]
+
+    def schedule_fire(
+        self, name: str, due_at: datetime, next_at: datetime | None = None, *, connection: Any = None
+    ) -> ScheduleFired:
+        """Enqueue a schedule's message and move it on, if it still stands at ``due_at``."""
+        arguments = given(
+            {"name": name, "due_at": aware("due_at", due_at)}, {"next_at": aware("next_at", next_at)}
+        )
+        return ScheduleFired(*self._call("schedule_fire", arguments, connection)[0])
+
+    def schedule_skip(
+        self, name: str, due_at: datetime | None, next_at: datetime, *, connection: Any = None
+    ) -> int:
+        """Move a schedule on without a message, if it still stands at ``due_at``, or, with None, nowhere."""
+        arguments: dict[str, object] = {
+            "name": name,
+            "due_at": aware("due_at", due_at),
+            "next_at": aware("next_at", next_at),
+        }
+        return int(self._call("schedule_skip", arguments, connection)[0][0])
+
+    def schedule_next(self, *, connection: Any = None) -> ScheduleClock:
+        """The server's clock, whether a schedule wants attention, and when the next one will."""
+        return ScheduleClock(*self._call("schedule_next", {}, connection, repeat=True)[0])
+
+
+class Schedules:
+    """The schedules of a deployment's outboxes. A worker of the outbox fires them."""
+
+    def __init__(self, box: Box) -> None:
+        self.box = box
+
+    def __repr__(self) -> str:
+        return f"<pysqlbox.Schedules of {self.box.target} schema={self.box.schema!r}>"
+
+    def set(
+        self,
+        name: str,
+        topic: str,
+        payload: Any,
+        *,
+        cron: str | None = None,
+        every: Delay | None = None,
+        timezone: str = "UTC",
+        box: str = "outbox",
+        next_at: datetime | None = None,
+        catch_up: int = 1,
+        enabled: bool = True,
+        group_id: str | None = None,
+        priority: int = 0,
+        headers: Mapping[str, object] | str | None = None,
+        connection: Any = None,
+    ) -> Schedule:
+        """Enqueue a message again and again: at the times of a cron text, or ``every`` so many whole seconds.
+
+        One of the same name is replaced; it keeps its next time if its rule is the same and no ``next_at``
+        is given, so a program may set its schedules whenever it starts. ``catch_up`` is how many missed times
+        are made up for.
+        """
+        seconds = whole_seconds("every", every)
+        rule = rule_of(cron, None if seconds is None else int(str(seconds)), timezone)
+        outbox = self._outbox(box)
+        made = outbox.schedule_set(
+            name, topic, payload, cron=cron, every_seconds=every, timezone=timezone, next_at=next_at,
+            catch_up=catch_up, enabled=enabled, group_id=group_id, priority=priority, headers=headers,
+            connection=connection,
+        )  # fmt: skip
+        if made.next_at is None and made.enabled:
+            # By the server's clock. Should this be the end, a worker does it.
+            now = outbox.schedule_next(connection=connection).now_at
+            first = rule.after(now, now)
+            if first is not None:
+                outbox.schedule_skip(name, None, first, connection=connection)
+                made = replace(made, next_at=first)
+        _log.info("%s: schedule %r set, next at %s [%s]", box, name, made.next_at, self.box.store)
+        return made
+
+    def list(self, *, box: str = "outbox", connection: Any = None) -> _Schedules:
+        """Every schedule of an outbox, by name."""
+        return self._outbox(box).schedule_list(connection=connection)
+
+    def remove(self, name: str, *, box: str = "outbox", connection: Any = None) -> None:
+        """Remove a schedule; NotFound if there is none of that name. What it has enqueued stays."""
+        self._outbox(box).schedule_remove(name, connection=connection)
+        _log.info("%s: schedule %r removed [%s]", box, name, self.box.store)
+
+    def _outbox(self, name: str) -> Outbox:
+        found = self.box.queue(name)
+        if found.kind != "outbox":
+            raise InvalidArgument(f"box: {name!r} is an inbox, and schedules belong to outboxes")
+        return found
