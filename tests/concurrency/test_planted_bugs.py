@@ -807,7 +807,13 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "messages in another order",
             "queue/retry.sql",
-            [("ORDER BY m.source, m.message_id FOR UPDATE", "ORDER BY m.id FOR UPDATE")],
+            [
+                (
+                    '{{ queue.lock_in_key_order("gone_ids") }};',
+                    "PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids)"
+                    " ORDER BY m.id FOR UPDATE;",
+                )
+            ],
             "inbox",
         ),
         keys.messages_are_locked_in_one_order,

@@ -117,6 +117,13 @@ def live(reader: Reader) -> None:
             reader.on("extend", OWNER, claimed, 3000)
             reader.on(step.strip(), OWNER, claimed, *arguments)
             reader.on("cancel", ids, key="after it")
+    for group in ({}, {"group_id": "mine"}):
+        reader.part = f"settled{'in a group' if group else ''}"
+        reader.put(4, topic="mine", **group)
+        results = zip(("ack", "retry", "release", "fail"), reader.claim(OWNER, 4, "mine"), strict=True)
+        outcomes = [{"id": each, "result": result, "error": "e"} for result, each in results]
+        reader.on("settle", OWNER, json.dumps(outcomes))
+        reader.on("cancel", [each["id"] for each in outcomes])
     reader.part = "one"
     if reader.is_inbox:
         name = uuid4().hex

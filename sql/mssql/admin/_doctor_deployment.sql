@@ -36,6 +36,7 @@ BEGIN
             {% call doctor.missing_of() %}
                 {{ doctor.constraint(db._unit, key.pk_unit, "PRIMARY KEY (id)") }},
                 {{ doctor.constraint(db._box, key.pk_box, "PRIMARY KEY (name)") }},
+                {{ doctor.constraint(db._place, key.pk_place, "PRIMARY KEY (box_name)") }},
                 {{ doctor.constraint(db._version, key.pk_version, "PRIMARY KEY (version)") }},
                 {{ doctor.constraint(db.join, key.pk_join, "PRIMARY KEY NONCLUSTERED (join_id)") }},
                 {{ doctor.constraint(db.join, key.uq_join_no, "UNIQUE CLUSTERED (no)") }},
