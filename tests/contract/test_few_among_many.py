@@ -117,6 +117,13 @@ def live(reader: Reader) -> None:
             reader.on("extend", OWNER, claimed, 3000)
             reader.on(step.strip(), OWNER, claimed, *arguments)
             reader.on("cancel", ids, key="after it")
+    for group in ({}, {"group_id": "mine"}):
+        reader.part = f"settled{'in a group' if group else ''}"
+        reader.put(4, topic="mine", **group)
+        results = zip(("ack", "retry", "release", "fail"), reader.claim(OWNER, 4, "mine"), strict=True)
+        outcomes = [{"id": each, "result": result, "error": "e"} for result, each in results]
+        reader.on("settle", OWNER, json.dumps(outcomes))
+        reader.on("cancel", [each["id"] for each in outcomes])
     reader.part = "one"
     if reader.is_inbox:
         name = uuid4().hex
@@ -129,8 +136,27 @@ def live(reader: Reader) -> None:
             reader.on("enqueue", *row, key=f"replacing {number}")
     reader.on("get", reader.put(1)[0])
     reader.on("next_due")
+    lists(reader)
     if reader.box == "outbox":
         join(reader)
+
+
+def lists(reader: Reader) -> None:
+    """Pages of each status, of a group and of a dead topic."""
+    reader.part = "list"
+    ids = reader.put(FEW, topic="listed", group_id="listed")
+    waiting, leased, dead = (
+        ("Processing",) * 2 + ("Dead",) if reader.is_inbox else ("Ready", "InProgress", "Failed")
+    )
+    for status in {waiting, leased, dead, "Done"}:
+        reader.on("list", status, None, FEW, key=status)
+    for status in {waiting, leased}:
+        rows = reader.on("list", status, None, FEW, 0, "listed", key=f"{status} of a group")
+        assert [row[0] for row in rows] == (ids if status == waiting else [])
+    reader.on("fail", OWNER, reader.claim(OWNER, FEW, "listed"), "e")
+    rows = reader.on("list", dead, "listed", 2 * FEW, key="dead of a topic")
+    assert {row[0] for row in rows} >= set(ids[:1])
+    reader.on("discard", [row[0] for row in rows])
 
 
 def join(reader: Reader) -> None:

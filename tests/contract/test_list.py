@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -23,6 +25,7 @@ from tests.contract.support import (
     refuses,
     server_now,
 )
+from tests.support.database import Session
 
 FIRST = {
     "outbox": ["id", "message_id", "status", "topic"],
@@ -233,6 +236,39 @@ def test_contract_list_sees_a_callers_own_writes_and_nobody_elses(box: Box) -> N
         own = box.on(session).put()
         assert ids(box.on(session).call("list", status=box.waiting)) == [made, own]
         assert ids(box.call("list", status=box.waiting)) == [made]
+
+
+def test_contract_pages_show_all_that_stay_in_a_status_while_they_move(inbox: Box) -> None:
+    """An inbox message is Processing while it waits, is leased, comes back and waits for a time."""
+    made = [inbox.put(priority=number % 3, group_id="g" if number % 4 == 0 else None) for number in range(40)]
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool, inbox.db.session() as session:
+        moved = pool.submit(_move, inbox, session, stop)
+        try:
+            for turn in range(30):
+                found: list[int] = []
+                while page := ids(
+                    inbox.call("list", status="Processing", limit=7, after_id=found[-1] if found else 0)
+                ):
+                    found += page
+                assert found == made, turn
+        finally:
+            stop.set()
+        assert moved.result(60) > 10
+
+
+def _move(box: Box, session: Session, stop: threading.Event) -> int:
+    """Claims messages and gives them back, in all ways that do not end them; answers how many it moved."""
+    moved = 0
+    inside = box.on(session)
+    while not stop.is_set():
+        taken = inside.take(batch=9)
+        moved += len(taken)
+        inside.release(OWNER, taken[::3])
+        inside.abandon(OWNER, taken[1::3], delay_seconds=0.05)
+        inside.release(OWNER, taken[2::3], delay_seconds=0.02)
+        session.commit()
+    return moved
 
 
 HISTORY = 60_000

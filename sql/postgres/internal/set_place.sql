@@ -20,7 +20,7 @@ DECLARE
     at_id bigint;
     box_name text;
     schema_name name;
-    ids text;
+    ids name;
 BEGIN
     IF place NOT BETWEEN 0 AND 127 THEN
         PERFORM {{ db._reject }}('place', 'must be from 0 to 127');
@@ -33,7 +33,7 @@ BEGIN
     INNER JOIN pg_namespace AS n ON n.oid = c.relnamespace
     WHERE c.oid = {{ db._box | literal }}::regclass;
     FOR box_name, ids IN
-        SELECT b.name, '_' || b.name || '_ids'
+        SELECT b.name, ('_' || b.name || '_ids')::name
         FROM {{ db._box }} AS b
         WHERE first_id IS NOT NULL
             AND NOT EXISTS (SELECT FROM {{ db._place }} AS p WHERE p.box_name = b.name)

@@ -3,28 +3,47 @@
   many as there is room for, through an index in that order. What a list passes over counts as looked at: messages that
   its caller filters out, and rows that are none (a group's ticket, one under another number), which have no id.
   Uses after_at, room, lanes, only_topic and only_group of the caller.
+
+  Each source is written so that one index alone has its order: in a plan that was made while there was little, all others
+  would be as good, and walk over what is not asked for.
 #}
 
 {# Rows of a table in the order of its ids; those for which the condition is not true have none to show. #}
-{% macro in_order(table, where="", order="t.id", condition="") %}
+{% macro in_order(table, where="", condition="") %}
 SELECT t.id AS no, {{ "CASE WHEN " ~ condition ~ " THEN t.id END AS id" if condition else "t.id" }} FROM {{ table }} AS t
                 WHERE {{ where ~ " AND " if where }}t.id > after_at
-                ORDER BY {{ order }}
+                ORDER BY t.id
                 LIMIT room
 {%- endmacro %}
 
-{# Members and leases of one group. #}
-{% macro of_group(table) %}
-{{ in_order(table, "t.group_id = only_group", "t.group_id, t.id") }}
+{# What one group has. #}
+{% macro group_members() %}
+SELECT t.id AS no, t.id FROM {{ box.group_member }} AS t
+                WHERE t.group_id = only_group AND t.id > after_at
+                ORDER BY t.group_id, t.id
+                LIMIT room
+{%- endmacro %}
+{% macro group_leases() %}
+SELECT t.id AS no, t.id FROM {{ box.lease }} AS t
+                WHERE t.group_id = only_group AND t.id + 0 > after_at
+                ORDER BY t.group_id, t.id + 0
+                LIMIT room
 {%- endmacro %}
 
 {# The dead of a status; those of one topic by its own index. #}
 {% macro dead(of_topic) %}
 {% set condition = "CASE WHEN t.expired THEN 'Expired' WHEN t.cancelled THEN 'Cancelled' ELSE '" ~ ("Dead" if kind == "inbox" else "Failed") ~ "' END = wanted" %}
-{{ in_order(box.dead, "t.topic = only_topic", "t.topic, t.id", condition) if of_topic else in_order(box.dead, "", "t.id", condition) }}
+{% if of_topic %}
+SELECT t.id AS no, CASE WHEN {{ condition }} THEN t.id END AS id FROM {{ box.dead }} AS t
+                WHERE (t.topic, t.id) > (only_topic, after_at) AND t.topic <= only_topic
+                ORDER BY t.topic, t.id
+                LIMIT room
+{%- else %}
+{{ in_order(box.dead, "", condition) }}
+{%- endif %}
 {%- endmacro %}
 {% macro seen() %}
-{{ in_order(box.seen, "", "t.id", "t.processing = (wanted = 'Processing')") }}
+{{ in_order(box.seen, "", "t.processing = (wanted = 'Processing')") }}
 {%- endmacro %}
 
 {#
@@ -56,7 +75,8 @@ SELECT w.no, w.id
                         FROM {{ box.ready }} AS r
 {%- if of_topic %}
 
-                        WHERE r.topic = only_topic AND r.lane = n.lane AND r.ticket > after_at
+                        WHERE (r.topic, r.lane, r.ticket) > (only_topic, n.lane, after_at)
+                            AND (r.topic, r.lane) <= (only_topic, n.lane)
                         ORDER BY r.topic, r.lane, r.ticket
 {%- else %}
 
@@ -73,7 +93,7 @@ SELECT w.no, w.id
                 UNION ALL
                 ({{ in_order(box.scheduled, "t.id IS NOT NULL") }})
                 UNION ALL
-                ({{ in_order(box.group_member) }})
+                ({{ in_order(box.group_member, "t.id > 0") }})
 {%- if kind == "inbox" %}
 
                 UNION ALL

@@ -48,6 +48,21 @@ to_timestamp({{ mark(sequence) }} / 1000000.0)
 {% macro is_held(group_id) %}
 EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.group_id = {{ group_id }} AND l.id + 0 >= low_grouped OFFSET 0)
 {%- endmacro %}
+{#
+  Messages of an inbox, locked in the order of their keys, like a batch enqueue that renews them. Each is looked up in a
+  subquery of its own, whatever the planner knew of the table when it made the plan.
+#}
+{% macro lock_in_key_order(ids) %}
+PERFORM FROM (
+            SELECT k.id
+            FROM unnest({{ ids }}) AS u (id)
+            CROSS JOIN LATERAL (
+                SELECT w.id, w.source, w.message_id FROM {{ box.message }} AS w WHERE w.id = u.id OFFSET 0
+            ) AS k
+            ORDER BY k.source, k.message_id
+        ) AS o
+        CROSS JOIN LATERAL (SELECT FROM {{ box.message }} AS m WHERE m.id = o.id FOR UPDATE) AS l
+{%- endmacro %}
 {# 15 bits that tell one set of paused topics from another, and the mark that belongs to them, or 0. #}
 {% macro paused_bits(topics) %}
 hashtextextended(array_to_string({{ topics }}, chr(1)), 0) & 32767

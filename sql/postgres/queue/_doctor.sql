@@ -17,10 +17,10 @@ DECLARE
     -- All reads begin at a mark, or at a time, behind which a held snapshot keeps little that is gone.
     -- Elsewhere, in a restored dump for one, the marks are not to be trusted before a claim has been here.
     is_home boolean := false;
-    low_lease timestamptz := '-infinity';
-    low_due timestamptz := '-infinity';
-    low_done timestamptz := '-infinity';
-    low_grouped bigint := 0;
+    low_lease timestamptz := '-infinity'::timestamptz;
+    low_due timestamptz := '-infinity'::timestamptz;
+    low_done timestamptz := '-infinity'::timestamptz;
+    low_grouped bigint := 0::bigint;
     paused text[];
     is_served boolean;
 BEGIN
@@ -74,18 +74,21 @@ BEGIN
                 {{ doctor.index(box.message, key.uq_message_message_id, "(message_id) WHERE is_given", "UNIQUE ") }},
                 {{ doctor.constraint(box.dedup, key.pk_dedup, "PRIMARY KEY (dedup_key)") }},
                 {{ doctor.index(box.dedup, key.ix_dedup_age, "(seen_at)") }},
+                {{ doctor.constraint(box.schedules, key.pk_schedules, "PRIMARY KEY (name)") }},
+                {{ doctor.index(box.schedules, key.ix_schedules_next, "(next_at, name) WHERE enabled") }},
 {% endif %}
                 {{ doctor.constraint(box.ready, key.pk_ready, "PRIMARY KEY (lane, ticket)") }},
                 {{ doctor.index(box.ready, key.ix_ready_topic, "(topic, lane, ticket)") }},
                 {{ doctor.index(box.ready, key.ix_ready_returned, "(id) WHERE ticket <> id") }},
                 {{ doctor.constraint(box.scheduled, key.pk_scheduled, "PRIMARY KEY (due_at, no)") }},
+                {{ doctor.index(box.scheduled, key.ix_scheduled_id, "(id) WHERE id IS NOT NULL") }},
                 {{ doctor.constraint(box.group, key.pk_group, "PRIMARY KEY (group_id)") }},
                 {{ doctor.constraint(box.group_member, key.pk_group_member, "PRIMARY KEY (group_id, id)") }},
-                {{ doctor.index(box.group_member, key.ix_group_member_id, "(id)") }},
+                {{ doctor.index(box.group_member, key.ix_group_member_id, "(id) WHERE id > 0") }},
                 {{ doctor.constraint(box.lease, key.pk_lease, "PRIMARY KEY (id)") }},
                 {{ doctor.index(box.lease, key.ix_lease_expiry, "(locked_until)") }},
-                {{ doctor.index(box.lease, key.ix_lease_group, "(group_id, id) WHERE group_id IS NOT NULL") }},
-                {{ doctor.index(box.lease, key.ix_lease_grouped, "(id) WHERE group_id IS NOT NULL") }},
+                {{ doctor.index(box.lease, key.ix_lease_group, "(group_id, (id + 0)) WHERE group_id IS NOT NULL") }},
+                {{ doctor.index(box.lease, key.ix_lease_grouped, "((id + 0)) WHERE group_id IS NOT NULL AND id > 0") }},
                 {{ doctor.constraint(box.done, key.pk_done, "PRIMARY KEY (id)") }},
                 {{ doctor.index(box.done, key.ix_done_age, "(processed_at)") }},
                 {{ doctor.constraint(box.dead, key.pk_dead, "PRIMARY KEY (id)") }},

@@ -48,7 +48,7 @@ BEGIN
         FROM {{ box.message }} AS m
         WHERE m.id = ANY (older)
             AND NOT {{ queue.is_done("m.id") }}
-            AND NOT EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.id = m.id)
+            AND NOT EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.id = m.id OFFSET 0)
         FOR UPDATE SKIP LOCKED
     );
     removed := {{ box._withdraw }}(older);

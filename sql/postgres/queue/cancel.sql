@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.cancel }}(ids bigint[], reason text DEFAULT NULL)
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
@@ -27,7 +28,7 @@ BEGIN
     IF taken <> '{}' THEN
 {% if kind == "inbox" %}
         -- In key order, like a batch enqueue that renews them.
-        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (taken) ORDER BY m.source, m.message_id FOR UPDATE;
+        {{ queue.lock_in_key_order("taken") }};
 {% endif %}
         PERFORM {{ box._bury }}(taken, nullif(reason, ''), false, true);
         groups := ARRAY(

@@ -37,7 +37,7 @@ BEGIN
     SELECT array_agg(gone.id) INTO gone_ids FROM gone;
 {% if kind == "inbox" %}
     -- In key order, like a batch enqueue that renews them.
-    PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.source, m.message_id FOR UPDATE;
+    {{ queue.lock_in_key_order("gone_ids") }};
 {% endif %}
     WITH gone AS (
         DELETE FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) RETURNING m.id, m.collapse_key

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.fail }}(owner_token uuid, ids bigint[], error text)
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
@@ -36,7 +37,7 @@ BEGIN
     IF gone_ids IS NOT NULL THEN
 {% if kind == "inbox" %}
         -- In key order, like a batch enqueue that renews them.
-        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.source, m.message_id FOR UPDATE;
+        {{ queue.lock_in_key_order("gone_ids") }};
 {% endif %}
         PERFORM {{ box._bury }}(gone_ids, error, false);
         IF groups <> '{}' THEN

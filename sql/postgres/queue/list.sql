@@ -106,9 +106,9 @@ BEGIN
             SELECT array_agg(c.id), count(*), max(c.no) INTO found, seen, last_no FROM (
                 SELECT w.no, w.id
                 FROM (
-                    ({{ listing.of_group(box.group_member) }})
+                    ({{ listing.group_members() }})
                     UNION ALL
-                    ({{ listing.of_group(box.lease) }})
+                    ({{ listing.group_leases() }})
                 ) AS w
                 ORDER BY w.no
                 LIMIT room
@@ -124,7 +124,7 @@ BEGIN
 {% else %}
         ELSIF wanted = 'Ready' AND only_group IS NOT NULL THEN
             SELECT array_agg(c.id), count(*), max(c.no) INTO found, seen, last_no FROM (
-                {{ listing.of_group(box.group_member) }}
+                {{ listing.group_members() }}
             ) AS c;
         ELSIF wanted = 'Ready' AND only_topic IS NOT NULL THEN
             SELECT array_agg(c.id), count(*), max(c.no) INTO found, seen, last_no FROM (
@@ -136,7 +136,7 @@ BEGIN
             ) AS c;
         ELSIF wanted = 'InProgress' AND only_group IS NOT NULL THEN
             SELECT array_agg(c.id), count(*), max(c.no) INTO found, seen, last_no FROM (
-                {{ listing.of_group(box.lease) }}
+                {{ listing.group_leases() }}
             ) AS c;
         ELSIF wanted = 'InProgress' THEN
             SELECT array_agg(c.id), count(*), max(c.no) INTO found, seen, last_no FROM (

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 CREATE OR REPLACE FUNCTION {{ box.release }}(
     owner_token uuid,
     ids bigint[],
@@ -42,7 +43,7 @@ BEGIN
         IF delay_seconds > 0 THEN
 {% if kind == "inbox" %}
             -- In key order, like a batch enqueue that renews them.
-            PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.source, m.message_id FOR UPDATE;
+            {{ queue.lock_in_key_order("gone_ids") }};
 {% endif %}
             now_at := {{ db._now }}();
             UPDATE {{ box.message }} AS m

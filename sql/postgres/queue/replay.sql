@@ -42,7 +42,7 @@ BEGIN
 {% endif %}
 {% if kind == "inbox" %}
         -- In key order, like a batch enqueue that renews them.
-        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (back) ORDER BY m.source, m.message_id FOR UPDATE;
+        {{ queue.lock_in_key_order("back") }};
 {% endif %}
         UPDATE {{ box.message }} AS m
         SET

@@ -78,7 +78,7 @@ BEGIN
     changed := members || moved || CASE WHEN new_due IS NOT NULL THEN kept ELSE '{}' END;
 {% if kind == "inbox" %}
     -- In key order, like a batch enqueue that renews them.
-    PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (changed) ORDER BY m.source, m.message_id FOR UPDATE;
+    {{ queue.lock_in_key_order("changed") }};
 {% endif %}
     UPDATE {{ box.message }} AS m SET due_at = coalesce(new_due, now_at) WHERE m.id = ANY (changed);
     IF moved <> '{}' THEN

@@ -56,7 +56,7 @@ BEGIN
     IF gone_ids IS NOT NULL THEN
 {% if kind == "inbox" %}
         -- In key order, like a batch enqueue that renews them.
-        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (gone_ids) ORDER BY m.source, m.message_id FOR UPDATE;
+        {{ queue.lock_in_key_order("gone_ids") }};
 {% endif %}
         IF delay_seconds IS NULL OR max_attempts IS NULL THEN
             SELECT

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 {% import "macros/claim.sql" as parts with context %}
 CREATE OR REPLACE FUNCTION {{ box.settle }}(
     owner_token uuid,
@@ -109,9 +110,9 @@ BEGIN
         FOR UPDATE;
 {% if kind == "inbox" %}
         -- In key order, like a batch enqueue that renews them.
-        PERFORM FROM {{ box.message }} AS m WHERE m.id = ANY (ARRAY(
-            SELECT l.id FROM {{ box.lease }} AS l WHERE l.id = ANY (others) AND l.owner_token = $1
-        )) ORDER BY m.source, m.message_id FOR UPDATE;
+        {{ queue.lock_in_key_order("ARRAY(
+                SELECT l.id FROM " ~ box.lease ~ " AS l WHERE l.id = ANY (others) AND l.owner_token = $1
+            )") }};
 {% endif %}
         FOR part IN
             SELECT f.result, f.error, f.delay_seconds, f.max_attempts, array_agg(f.id) AS ids
