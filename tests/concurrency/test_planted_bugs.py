@@ -564,7 +564,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "a cleanup waits for a collapse",
             "queue/cleanup.sql",
-            [("FOR UPDATE OF o SKIP LOCKED", "FOR UPDATE OF o")],
+            [("FOR UPDATE SKIP LOCKED", "FOR UPDATE")],
             macro="macros/queue.sql",
         ),
         claims.a_cleanup_does_not_wait_for_a_collapse,
@@ -603,7 +603,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "no second look",
             "queue/_regroup.sql",
-            [("g.group_id <> ALL (alone)", "false")],
+            [("u.group_id <> ALL (alone)", "false")],
         ),
         groups.a_member_added_while_the_group_empties,
     ),
@@ -611,7 +611,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "no second look at a delayed group",
             "queue/_regroup.sql",
-            [("g.group_id <> ALL (alone)", "false")],
+            [("u.group_id <> ALL (alone)", "false")],
         ),
         groups.a_head_added_below_a_delayed_one,
     ),

@@ -277,12 +277,14 @@ def test_doctor_knows_nothing_without_rights_and_raises_nothing(stranger: str) -
         assert all(advice for _, level, _, _, advice in rows if level == "unknown")
 
 
-def test_doctor_as_operator_and_not_as_worker(engine: Engine, empty_url: str) -> None:
+def test_doctor_as_viewer_and_operator_and_not_as_worker(engine: Engine, empty_url: str) -> None:
     schema = f"r{secrets.token_hex(4)}"
     migrate(empty_url, schema=schema, roles=True)
-    names = ("producer", "worker", "operator")
+    names = ("producer", "worker", "operator", "viewer")
     try:
         with psycopg.connect(parse_url(empty_url).dsn) as connection:
+            connection.execute(f"SET ROLE {schema}_viewer".encode())
+            assert connection.execute(f"SELECT * FROM {schema}.doctor()".encode()).fetchall()
             connection.execute(f"SET ROLE {schema}_operator".encode())
             rows = connection.execute(f"SELECT * FROM {schema}.doctor()".encode()).fetchall()
             assert {row[1] for row in rows if row[2].startswith("box ")} == {"ok"}
@@ -300,7 +302,7 @@ def test_doctor_as_operator_and_not_as_worker(engine: Engine, empty_url: str) ->
 def test_doctor_sees_roles_that_lack_or_have_too_much(engine: Engine, empty_url: str) -> None:
     schema = f"r{secrets.token_hex(4)}"
     migrate(empty_url, schema=schema, roles=True)
-    names = ("producer", "worker", "operator")
+    names = ("producer", "worker", "operator", "viewer")
     try:
         with psycopg.connect(parse_url(empty_url).dsn) as connection:
             run = connection.execute

@@ -13,12 +13,6 @@ from pysqlbox.deploy.names import DIALECTS, Dialect
 from tools.routines import Routine, routines
 
 OWNERS: dict[str, type] = {"outbox": Outbox, "inbox": Inbox, "join": Joins, "ledger": Ledger}
-OF_THE_BOX: dict[str, Callable[..., Any]] = {
-    "schema_version": Box.schema_version,
-    "schema_place": Box.schema_place,
-    "doctor": Box.doctor,
-}
-"""Routines of the whole deployment."""
 DEFAULTS = {
     ("claim", "lease_seconds"): 30,
     ("claim", "batch_size"): 50,
@@ -52,10 +46,13 @@ def _public(dialect: Dialect) -> dict[str, Routine]:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    if name in OF_THE_BOX:
-        return OF_THE_BOX[name]
-    prefix, _, step = name.partition("_")
-    found: Callable[..., Any] = getattr(OWNERS[prefix], step)
+    if name in ("schema_place", "schema_version", "doctor"):
+        owner: type = Box
+        step = name
+    else:
+        prefix, _, step = name.partition("_")
+        owner = OWNERS[prefix]
+    found: Callable[..., Any] = getattr(owner, step)
     return found
 
 

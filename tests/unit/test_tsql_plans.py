@@ -28,7 +28,12 @@ COLD = {
 COLD |= {"list", "pause", "reap", "replay", "resume", "stats"}
 """Routines of operators and viewers; _reap, which claims call, is another one than reap."""
 
-HOT = sorted(name for name in TEXTS if name.partition("box_")[2] not in COLD or name.startswith("_"))
+DOCTORS = {name for name in TEXTS if name.endswith("_doctor")}
+"""Each has a test of its own: they read much, rarely, and by plans made anew."""
+
+HOT = sorted(
+    name for name in TEXTS.keys() - DOCTORS if name.partition("box_")[2] not in COLD or name.startswith("_")
+)
 TABLES = "ready|scheduled|lease|group_member|message|done|dead|collapse"
 LARGE = re.compile(rf"\[infra\]\.\[(?:outbox|inbox)_(?:{TABLES})\]")
 ROWS = re.compile(
@@ -62,6 +67,15 @@ def test_the_way_to_each_row_is_written_down(name: str) -> None:
     for match in ROWS.finditer(TEXTS[name].partition("SELECT TOP (0)")[0]):
         hints = match["hints"] or ""
         assert "FORCESEEK" in hints, match[0]
+
+
+@pytest.mark.parametrize("name", sorted(DOCTORS))
+def test_a_doctor_scans_no_table(name: str) -> None:
+    """Members of one group, or a lease of it, are few, and sought by their keys."""
+    for statement in _statements(name):
+        for match in ROWS.finditer(statement):
+            by_group = f"{match['alias']}.group_key = " in statement
+            assert "FORCESEEK" in (match["hints"] or "") or by_group, match[0]
 
 
 @pytest.mark.parametrize("name", sorted(TEXTS))

@@ -91,8 +91,9 @@ def test_schedules_fire_each_time_once_whoever_is_killed(
             running.append(start(**options))
         end = first + timedelta(minutes=rounds * minutes)
         until(lambda: box.schedules.list()[0].next_at == end, 60)
-        for process in running:
-            process.stop()
+        if db.dialect == "postgres":  # Babelfish may take longer over a call than a process has to end
+            for process in running:
+                process.stop()
     rows = db.sql("SELECT headers FROM {schema}.outbox_messages ORDER BY id")
     told = [str(each["scheduled_for"]) for row in rows if isinstance(each := headers_of(row), dict)]
     planned = [first + timedelta(minutes=number) for number in range(rounds * minutes)]

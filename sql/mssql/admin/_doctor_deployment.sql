@@ -36,8 +36,8 @@ BEGIN
             {% call doctor.missing_of() %}
                 {{ doctor.constraint(db._unit, key.pk_unit, "PRIMARY KEY (id)") }},
                 {{ doctor.constraint(db._box, key.pk_box, "PRIMARY KEY (name)") }},
-                {{ doctor.constraint(db._place, key.pk_place, "PRIMARY KEY (box_name)") }},
                 {{ doctor.constraint(db._version, key.pk_version, "PRIMARY KEY (version)") }},
+                {{ doctor.constraint(db._place, key.pk_place, "PRIMARY KEY (box_name)") }},
                 {{ doctor.constraint(db.join, key.pk_join, "PRIMARY KEY NONCLUSTERED (join_id)") }},
                 {{ doctor.constraint(db.join, key.uq_join_no, "UNIQUE CLUSTERED (no)") }},
                 {{ doctor.index(db.join, key.ix_join_tenant, "(tenant_key, no)") }},
@@ -60,7 +60,8 @@ BEGIN
                 N'Run pysqlbox migrate --roles, or the script that pysqlbox render --roles prints.' AS advice
             FROM (
                 VALUES
-                ({{ (schema ~ "_producer") | literal }}), ({{ (schema ~ "_worker") | literal }}), ({{ (schema ~ "_operator") | literal }}), ({{ (schema ~ "_viewer") | literal }})
+                ({{ (schema ~ "_producer") | literal }}), ({{ (schema ~ "_worker") | literal }}),
+                ({{ (schema ~ "_operator") | literal }}), ({{ (schema ~ "_viewer") | literal }})
             ) AS w (name)
             WHERE EXISTS (SELECT 1 FROM {{ db._unit }} AS r WHERE r.id LIKE 'roles/%')
                 AND NOT EXISTS (

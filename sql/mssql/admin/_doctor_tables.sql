@@ -57,11 +57,11 @@ BEGIN
                 CASE WHEN s.used > 0.95 THEN N'error' ELSE N'warning' END AS level, CONCAT(N'sequence ', s.name) AS subject,
                 CONCAT(CONVERT(decimal(5, 1), s.used * 100), N' % of its numbers are used: ', s.current_value, N' of ', s.maximum_value) AS detail,
                 CASE
-                    WHEN s.maximum_value < 9223372036854775807
+                    WHEN s.maximum_value < 9223372036854775807 AND NOT EXISTS (SELECT 1 FROM {{ db._place }})
                         THEN CONCAT(
                             N'ALTER SEQUENCE ', QUOTENAME({{ schema | literal }}), N'.', QUOTENAME(s.name), N' NO MAXVALUE;'
                         )
-                    ELSE N'There are no larger numbers: deploy to a new schema, and let this one run empty.'
+                    ELSE N'There are no larger numbers, or they are another place''s: deploy to a new schema, and let this one run empty.'
                 END AS advice
             FROM (
                 SELECT

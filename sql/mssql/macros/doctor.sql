@@ -73,7 +73,8 @@ BEGIN
             {{ unknown(check, subject) | indent(8) }}
         END CATCH;
     END;
-{%- endmacro %}
+
+{% endmacro %}
 
 {#- A call of a part. What Babelfish finds missing it does not let anybody catch, so it is asked before. -#}
 {% macro part(routine, subject, arguments="") -%}

@@ -38,20 +38,20 @@ BEGIN
         )
             OR EXISTS (SELECT 1 FROM {{ box.lease }} AS l WITH (FORCESEEK) WHERE l.locked_until > @now_at)
             SET @is_served = 1;
-        SET @lane = (SELECT TOP (1) r.lane FROM {{ box.ready }} AS r ORDER BY r.lane);
+        SET @lane = (SELECT TOP (1) r.lane FROM {{ box.ready }} AS r WITH (FORCESEEK) WHERE r.lane >= -32768 ORDER BY r.lane);
         WHILE @lane IS NOT NULL AND @lanes < 100
         BEGIN
             INSERT INTO @head (ticket, id, group_key)
             SELECT TOP (1) q.ticket, q.id, q.group_key
             FROM (
                 SELECT TOP (10000) r.ticket, r.id, r.group_key, r.topic_key
-                FROM {{ box.ready }} AS r
+                FROM {{ box.ready }} AS r WITH (FORCESEEK)
                 WHERE r.lane = @lane
                 ORDER BY r.ticket
             ) AS q
             WHERE q.topic_key NOT IN (SELECT p.topic_key FROM {{ box.paused }} AS p)
             ORDER BY q.ticket;
-            SET @lane = (SELECT TOP (1) r.lane FROM {{ box.ready }} AS r WHERE r.lane > @lane ORDER BY r.lane);
+            SET @lane = (SELECT TOP (1) r.lane FROM {{ box.ready }} AS r WITH (FORCESEEK) WHERE r.lane > @lane ORDER BY r.lane);
             SET @lanes = @lanes + 1;
         END;
     END TRY
@@ -156,7 +156,7 @@ BEGIN
                     SELECT TOP (1) x.id, x.due_at
                     FROM (
                         SELECT TOP (10000) d.id, d.due_at, d.topic_key
-                        FROM {{ box.scheduled }} AS d
+                        FROM {{ box.scheduled }} AS d WITH (FORCESEEK)
                         WHERE d.due_at < DATEADD(MINUTE, -5, @now_at)
                         ORDER BY d.due_at
                     ) AS x
@@ -169,7 +169,7 @@ BEGIN
             ORDER BY h.since
     {% endcall %}
 
-    -- The groups of the first thousand members.
+    -- The groups of the oldest thousand members.
     {% call doctor.look("groups", subject, "none is held up by its head") %}
             SELECT TOP (10)
                 N'warning' AS level, CONCAT({{ subject }}, N', group ', {{ doctor.text_of("g.group_key") }}) AS subject,
@@ -190,7 +190,12 @@ BEGIN
                 END AS advice
             FROM (
                 SELECT DISTINCT f.group_key
-                FROM (SELECT TOP (1000) gm.group_key FROM {{ box.group_member }} AS gm ORDER BY gm.group_key, gm.id) AS f
+                FROM (
+                    SELECT TOP (1000) gm.group_key
+                    FROM {{ box.group_member }} AS gm WITH (FORCESEEK)
+                    WHERE gm.id > 0
+                    ORDER BY gm.id
+                ) AS f
             ) AS g
             CROSS APPLY (
                 SELECT TOP (1)

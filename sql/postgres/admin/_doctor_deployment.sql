@@ -10,7 +10,7 @@ AS $$
     -- locks: none
     -- role: internal
 DECLARE
-    schema_id CONSTANT oid := to_regnamespace({{ schema | ident | literal }});
+    schema_id CONSTANT oid := to_regnamespace({{ schema | ident | literal }})::oid;
 BEGIN
     {% call doctor.look("drift", schema_subject, "every routine and view is there as it was deployed") %}
             WITH defined AS MATERIALIZED (
@@ -46,8 +46,8 @@ BEGIN
             {% call doctor.missing_of() %}
                 {{ doctor.constraint(db._unit, key.pk_unit, "PRIMARY KEY (id)") }},
                 {{ doctor.constraint(db._box, key.pk_box, "PRIMARY KEY (name)") }},
-                {{ doctor.constraint(db._place, key.pk_place, "PRIMARY KEY (box_name)") }},
                 {{ doctor.constraint(db._version, key.pk_version, "PRIMARY KEY (version)") }},
+                {{ doctor.constraint(db._place, key.pk_place, "PRIMARY KEY (box_name)") }},
                 {{ doctor.constraint(db.join, key.pk_join, "PRIMARY KEY (join_id)") }},
                 {{ doctor.constraint(db.join, key.uq_join_no, "UNIQUE (no)") }},
                 {{ doctor.index(db.join, key.ix_join_tenant, "(tenant_id, no)") }},
@@ -85,7 +85,8 @@ BEGIN
             wanted AS (
                 SELECT w.name, r.oid
                 FROM unnest(ARRAY[
-                    {{ (schema ~ "_producer") | literal }}, {{ (schema ~ "_worker") | literal }}, {{ (schema ~ "_operator") | literal }}, {{ (schema ~ "_viewer") | literal }}
+                    {{ (schema ~ "_producer") | literal }}, {{ (schema ~ "_worker") | literal }},
+                    {{ (schema ~ "_operator") | literal }}, {{ (schema ~ "_viewer") | literal }}
                 ]) AS w (name)
                 LEFT JOIN pg_roles AS r ON r.rolname = w.name
                 WHERE EXISTS (SELECT FROM routine)

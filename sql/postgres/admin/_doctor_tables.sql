@@ -10,7 +10,7 @@ AS $$
     -- locks: none
     -- role: internal
 DECLARE
-    schema_id CONSTANT oid := to_regnamespace({{ schema | ident | literal }});
+    schema_id CONSTANT oid := to_regnamespace({{ schema | ident | literal }})::oid;
 BEGIN
     {% call doctor.look("autovacuum", schema_subject, "it is on and keeps up") %}
             SELECT
@@ -92,18 +92,18 @@ BEGIN
                 CASE WHEN s.used > 0.95 THEN 'error' ELSE 'warning' END, 'sequence ' || s.relname,
                 format('%s %% of its numbers are used: %s of %s', round((s.used * 100)::numeric, 1), s.last_value, s.seqmax),
                 CASE
-                    WHEN s.seqmax < 9223372036854775807
+                    WHEN s.seqmax < 9223372036854775807 AND NOT EXISTS (SELECT FROM {{ db._place }})
                         THEN format('ALTER SEQUENCE %s AS bigint MAXVALUE 9223372036854775807;', s.relid::regclass)
-                    ELSE 'There are no larger numbers: deploy to a new schema, and let this one run empty.'
+                    ELSE 'There are no larger numbers, or they are another place''s: deploy to a new schema, and let this one run empty.'
                 END
             FROM (
                 SELECT
                     q.seqrelid AS relid, c.relname, q.seqmax, v.last_value,
-                    (v.last_value::numeric - q.seqmin) / (q.seqmax::numeric - q.seqmin) AS used
+                    (v.last_value::numeric - q.seqstart) / (q.seqmax::numeric - q.seqstart) AS used
                 FROM pg_sequence AS q
                 INNER JOIN pg_class AS c ON c.oid = q.seqrelid
                 CROSS JOIN LATERAL pg_sequence_last_value(q.seqrelid) AS v (last_value)
-                WHERE c.relnamespace = schema_id
+                WHERE c.relnamespace = schema_id AND q.seqmax > q.seqstart
             ) AS s
             WHERE s.used > 0.8
     {% endcall %};

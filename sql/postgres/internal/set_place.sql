@@ -20,7 +20,7 @@ DECLARE
     at_id bigint;
     box_name text;
     schema_name name;
-    ids text;
+    ids name;
 BEGIN
     IF place NOT BETWEEN 0 AND 127 THEN
         PERFORM {{ db._reject }}('place', 'must be from 0 to 127');

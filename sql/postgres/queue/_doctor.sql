@@ -17,10 +17,10 @@ DECLARE
     -- All reads begin at a mark, or at a time, behind which a held snapshot keeps little that is gone.
     -- Elsewhere, in a restored dump for one, the marks are not to be trusted before a claim has been here.
     is_home boolean := false;
-    low_lease timestamptz := '-infinity';
-    low_due timestamptz := '-infinity';
-    low_done timestamptz := '-infinity';
-    low_grouped bigint := 0;
+    low_lease timestamptz := '-infinity'::timestamptz;
+    low_due timestamptz := '-infinity'::timestamptz;
+    low_done timestamptz := '-infinity'::timestamptz;
+    low_grouped bigint := 0::bigint;
     paused text[];
     is_served boolean;
 BEGIN
