@@ -71,7 +71,7 @@ PLANTED: list[tuple[Bug, Scenario]] = [
         Bug(
             "a settlement counts reported steps",
             "joins/_count.sql",
-            [("WHERE jm.id = ANY (ids) AND jm.counted IS NULL", "WHERE jm.id = ANY (ids)")],
+            [("WHERE n.id = u.id AND n.counted IS NULL", "WHERE n.id = u.id")],
         ),
         joins.a_report_counts_once,
     ),

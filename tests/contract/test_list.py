@@ -254,7 +254,7 @@ def test_contract_pages_show_all_that_stay_in_a_status_while_they_move(inbox: Bo
                 assert found == made, turn
         finally:
             stop.set()
-        assert moved.result(60) > 10
+        assert moved.result(60) > 0
 
 
 def _move(box: Box, session: Session, stop: threading.Event) -> int:

@@ -51,9 +51,13 @@ def catalog(url: str, schema: str) -> list[tuple[str, str, str]]:
             for kind, query in _MSSQL.items()
             for row in execute_once(url, query.replace("{ns}", f"SCHEMA_ID({literal})"))
         ]
-    own = (f"{quote_identifier(dialect, schema)}.", f"{schema}.")
+    quoted = quote_identifier(dialect, schema)
+    # As a qualifier, and in texts: as a name, quoted or not, and at the beginning of the roles' names.
+    own = re.compile(
+        "|".join(map(re.escape, (f"{quoted}.", f"{schema}.", literal, f"'{quoted}'", f"'{schema}_")))
+    )
     return sorted(
         # Babelfish numbers the defaults and table types that it names itself.
-        (kind, re.sub(r"_\d{5,}$", "", name), text.replace(own[0], "").replace(own[1], ""))
+        (kind, re.sub(r"_\d{5,}$", "", name), own.sub("", text))
         for kind, name, text in found
     )

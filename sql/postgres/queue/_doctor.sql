@@ -223,7 +223,7 @@ BEGIN
                 FROM (
                     SELECT gm.group_id
                     FROM {{ box.group_member }} AS gm
-                    WHERE gm.id >= low_grouped
+                    WHERE gm.id >= low_grouped AND gm.id > 0
                     ORDER BY gm.id
                     LIMIT 1000
                 ) AS f

@@ -78,12 +78,13 @@ BEGIN
                 SELECT gm.id
                 FROM {{ box.group_member }} AS gm
                 WHERE gm.group_id = known.group_id AND gm.id > CASE WHEN known.leased > 0 THEN 0 ELSE known.head_id END
+                    AND head.is_blocking
                 ORDER BY gm.group_id, gm.id
                 LIMIT 1
             ) AS next_member
             INNER JOIN {{ box.message }} AS w ON w.id = next_member.id
             OFFSET 0
-        ) AS behind ON head.is_blocking
+        ) AS behind ON true
     )
     SELECT
         s.group_id, s.waiting, s.leased, s.head_id,
