@@ -205,3 +205,13 @@ def test_what_a_claim_brings_while_the_worker_stops_is_released(
     assert calls.all == []
     assert {status(box.outbox, message) for message in made} == {"Ready"}
     assert len(box.outbox.claim(OWNER)) == 3
+
+
+@pytest.mark.dialect("postgres")
+def test_the_pools_prepared_statements_that_are_gone_are_done_without(box: pysqlbox.Box) -> None:
+    for _ in range(5):
+        put(box.outbox)
+    with box.connection() as raw:
+        raw.pgconn.exec_(b"DEALLOCATE ALL")  # behind psycopg's back, as a pooler does
+    made = [put(box.outbox) for _ in range(5)]
+    assert len(set(made)) == 5
