@@ -229,13 +229,21 @@ class PostgresStore:
     def finish(self, records: Sequence[Record], roles: Sequence[Unit]) -> None:
         """Save the records, which the roles go by, then grant, then note what the catalog now holds."""
         self.save(records)
-        self.run(roles)
+        ids = [record.id for record in records]
+        if roles:
+            # They alter what was there before too: whose rights a routine runs with. That is no drift.
+            query = (
+                f"SELECT u.id FROM {{unit}} AS u INNER JOIN ({OBJECTS}) AS o ON o.name = u.object_name"
+                " WHERE u.catalog_hash = o.hash"
+            )
+            ids += [row[0] for row in self._execute(self._in_schema(query))]
+            self.run(roles)
         query = (
             "UPDATE {unit} AS u SET catalog_hash = o.hash"
             f" FROM ({OBJECTS}) AS o WHERE o.name = u.object_name"
             " AND u.catalog_hash IS DISTINCT FROM o.hash AND u.id = ANY (%s::text[])"
         )
-        self._execute(self._in_schema(query), [[record.id for record in records]])
+        self._execute(self._in_schema(query), [ids])
 
     def clear(self, names: Sequence[str]) -> None:
         """Drop the routines and views named, the last first, and remember who may use them."""

@@ -14,7 +14,7 @@ import pytest
 
 import pysqlbox
 from pysqlbox import AccessDenied, Box, NotFound, OutboxMessage, Retried
-from pysqlbox.deploy.migrate import migrate
+from pysqlbox.deploy.migrate import migrate, status
 from pysqlbox.drivers import Target, parse_url
 from pysqlbox.worker import fixed
 from tests.support.boxes import BOXES
@@ -51,9 +51,30 @@ def roles(engine: Engine, empty_url: str) -> Iterator[dict[str, Box]]:
             box.close()
         with psycopg.connect(parse_url(empty_url).dsn, autocommit=True) as connection:
             for name in names:
-                connection.execute(f"DROP OWNED BY {schema}_{name}".encode())
                 connection.execute(f"DROP ROLE {schema}_{name}_login".encode())
-                connection.execute(f"DROP ROLE {schema}_{name}".encode())
+        drop_roles(empty_url, schema)
+
+
+def drop_roles(url: str, schema: str) -> None:
+    """Roles belong to the whole server."""
+    with psycopg.connect(parse_url(url).dsn, autocommit=True) as connection:
+        for name in ("producer", "worker", "operator", "viewer"):
+            connection.execute(f"DROP OWNED BY {schema}_{name}".encode())
+            connection.execute(f"DROP ROLE {schema}_{name}".encode())
+
+
+def test_roles_that_are_asked_for_later_change_nothing_by_hand(empty_url: str) -> None:
+    """What somebody really changed meanwhile is made anew; the next deployment finds nothing to do."""
+    schema = f"r{secrets.token_hex(4)}"
+    migrate(empty_url, schema=schema)
+    with psycopg.connect(parse_url(empty_url).dsn, autocommit=True) as connection:
+        connection.execute(f"ALTER FUNCTION {schema}.outbox_stats() COST 7".encode())
+    try:
+        assert "queue/stats@outbox" in migrate(empty_url, schema=schema, roles=True).routines
+        found = status(empty_url, schema=schema)
+        assert (found.drifted, found.changes) == ([], False)
+    finally:
+        drop_roles(empty_url, schema)
 
 
 def test_a_workers_role_suffices_to_give_up(roles: dict[str, Box]) -> None:
