@@ -23,6 +23,8 @@ JOIN_WAIT = "join.wait"
 CLAIM_SECONDS = 0.02
 #: What one thread gets through in less is not worth a second one.
 QUICK_SECONDS = 0.005
+#: A handler that takes longer than this may well wait for something, while another thread goes on.
+QUICK_EACH = 0.0002
 #: What a box whose handlers are not timed yet is asked for.
 FIRST_CLAIM = 4
 #: The shortest pause between two claims that find nothing; each pause after it is twice as long.
@@ -107,7 +109,8 @@ class ServedBox:
 
     def is_quick(self, count: int) -> bool:
         """Whether so many messages are known to keep a thread for no more than a moment."""
-        return self._cost is not None and self._cost * count <= QUICK_SECONDS
+        cost = self._cost
+        return cost is not None and cost <= QUICK_EACH and cost * count <= QUICK_SECONDS
 
     def note_cost(self, seconds: float, count: int = 1) -> None:
         """Remember how long a message takes, the latest weighing most; what is surely slow counts at once."""
