@@ -193,8 +193,11 @@ def test_what_waiting_does_not_mend_is_said_at_once(db: Database, caplog: pytest
     url, _, query = db.url.partition("?")
     with pysqlbox.connect(f"{url}_nowhere?{query}") as missing:
         worker = missing.worker()
+        no_longer = threading.Timer(5, worker.stop)
+        no_longer.start()
         with pytest.raises(pysqlbox.AccessDenied, match="does not exist"):
             worker.run()
+        no_longer.cancel()
         assert "waiting" not in caplog.text
 
 
