@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import select
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -45,6 +46,8 @@ _CONFLICTS = {"40001", "40P01", "55P03"}
 _NOT_PREPARED = {"26000", "42P05", "0A000"}
 #: A cursor holds what it sent and got last, so one is kept only after a call that was small: an enqueue, say.
 _KEPT_COLUMNS, _KEPT_LENGTH = 4, 10_000
+#: What a server answers who connects wrongly; libpq keeps no SQLSTATE of that, only the text.
+_REFUSED = re.compile(r"authentication failed|(database|role) \".*\" does not exist|no pg_hba.conf entry")
 _TRANSIENT = {"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "57P05", "53300", "57014", "25P03"}
 
 
@@ -119,12 +122,45 @@ class _Reused(psycopg.Connection[tuple[Any, ...]]):
     kept: _Cursor | None = None
 
 
-def connect(
-    target: Target, *, autocommit: bool = False, connect_timeout: int = 10, reused: bool = False
-) -> Connection:
-    """Open a connection; one that is to be ``reused`` for call after call prepares those that come again."""
+class _Watched(psycopg.Connection[Any]):
+    """A connection whose calls somebody may cut off while the server says nothing."""
+
+    overdue: Callable[[], bool] | None = None
+
+    def wait(self, gen: Any, *arguments: Any, **options: Any) -> Any:
+        """Wait for the server, and ask about ten times a second whether to go on."""
+        return super().wait(
+            gen if self.overdue is None else _watched(gen, self.overdue), *arguments, **options
+        )
+
+
+def _watched(gen: Any, overdue: Callable[[], bool]) -> Generator[Any, Any, Any]:
     try:
-        return (_Reused if reused else psycopg.Connection[Any]).connect(
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if not ready and overdue():
+                raise psycopg.OperationalError("the database did not answer in time")
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        return end.value
+
+
+def connect(
+    target: Target,
+    *,
+    autocommit: bool = False,
+    connect_timeout: int = 10,
+    reused: bool = False,
+    overdue: Callable[[], bool] | None = None,
+) -> Connection:
+    """Open a connection; one that is to be ``reused`` for call after call prepares those that come again.
+
+    ``overdue`` is asked while a call waits for the server, and ends the call by answering true.
+    """
+    kind = _Reused if reused else _Watched if overdue is not None else psycopg.Connection[Any]
+    try:
+        connection = kind.connect(
             target.dsn,
             autocommit=autocommit,
             prepare_threshold=2 if reused else None,
@@ -133,6 +169,9 @@ def connect(
         )
     except psycopg.Error as error:
         raise map_error(error, target) from error
+    if isinstance(connection, _Watched):
+        connection.overdue = overdue
+    return connection
 
 
 def call(
@@ -335,14 +374,14 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
         return InvalidState(f"{where}the ids of this deployment's place are used up: {message}")
     if code in _MISSING and target is None:
         return SchemaMismatch(f"{message}; run pysqlbox migrate")
-    if code == "42501" or (code or "").startswith("28"):
+    if code in ("42501", "3D000") or (code or "").startswith("28"):
         return AccessDenied(f"{where}{message}")
     if isinstance(error, psycopg.DataError) and target is None:
         return InvalidArgument(f"an argument is malformed or out of range (SQLSTATE {code or 'none'})")
-    if code in _TRANSIENT or (code or "").startswith("08") or code == "3D000":
+    if code in _TRANSIENT or (code or "").startswith("08"):
         return DatabaseUnavailable(f"{where}{message}")
     if code is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        if isinstance(error, psycopg.OperationalError) and "authentication failed" in message:
+        if target is not None and _REFUSED.search(message):
             return AccessDenied(f"{where}{_one_line(message)}")
         return DatabaseUnavailable(f"{where}{_one_line(message)}")
     if code is None and isinstance(error, psycopg.ProgrammingError) and target is not None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pysqlbox.worker.backoff import Backoff, exponential, fixed
 from pysqlbox.worker.context import Context
 from pysqlbox.worker.results import Ack, DeadLetter, NonRetryable, Release, Result, Retry
-from pysqlbox.worker.worker import Worker, WorkerStats
+from pysqlbox.worker.tally import WorkerStats
+from pysqlbox.worker.worker import Worker
 
 __all__ = [
     "Ack",

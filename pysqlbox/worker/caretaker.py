@@ -12,8 +12,8 @@ import uuid
 from dataclasses import dataclass
 
 from pysqlbox.errors import AccessDenied, PysqlboxError, SchemaMismatch
-from pysqlbox.worker.crew import Crew
-from pysqlbox.worker.sessions import Session
+from pysqlbox.worker.database import WorkerConnection
+from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.timetable import Timetable
 
 __all__ = ["Caretaker", "Chore"]
@@ -40,18 +40,18 @@ class Caretaker:
 
     def __init__(
         self,
-        crew: Crew,
-        session: Session,
+        scheduler: Scheduler,
+        connection: WorkerConnection,
         owner: uuid.UUID,
         chores: list[Chore],
         timetables: list[Timetable],
     ) -> None:
-        self._crew = crew
-        self._session = session
+        self._scheduler = scheduler
+        self._connection = connection
         self._owner = owner
         self._chores = chores
         self._timetables = timetables
-        self._log = crew.lanes[0].log
+        self._log = scheduler.boxes[0].log
 
     def run(self) -> None:
         """Until the worker stops."""
@@ -65,14 +65,14 @@ class Caretaker:
                     *(timetable.next_at for timetable in self._timetables),
                     float("inf"),
                 )
-                if self._crew.pause(max(0.0, next_at - time.monotonic())):
+                if self._scheduler.pause(max(0.0, next_at - time.monotonic())):
                     return
                 self._look()
                 first = min(self._chores, key=lambda chore: chore.next_at, default=None)
                 if first is not None and first.next_at <= time.monotonic():
                     self._try(first)
         finally:
-            self._session.close()
+            self._connection.close()
 
     def _look(self) -> None:
         """Fire the schedules whose time has come."""
@@ -80,7 +80,7 @@ class Caretaker:
             if timetable.next_at > time.monotonic():
                 continue
             try:
-                timetable.look(self._session, self._crew)
+                timetable.look(self._connection, self._scheduler)
             except (AccessDenied, SchemaMismatch) as error:
                 self._log.info("%s: no schedules by this worker: %s", timetable.box, error)
                 self._timetables.remove(timetable)
@@ -99,7 +99,7 @@ class Caretaker:
             self._log.warning("%s: %s failed: %s", chore.box, chore.name, error)
 
     def _elected(self, chore: Chore) -> bool:
-        rows = self._session.call(
+        rows = self._connection.call(
             "ledger_try_begin",
             {
                 "key": f"pysqlbox:{chore.name}:{chore.box}",
@@ -112,13 +112,13 @@ class Caretaker:
 
     def _do(self, chore: Chore) -> None:
         total = 0
-        while not self._crew.stopping:
-            rows = self._session.call(chore.routine, {**chore.arguments, "batch_size": BATCH})
+        while not self._scheduler.stopping:
+            rows = self._connection.call(chore.routine, {**chore.arguments, "batch_size": BATCH})
             affected = int(str(rows[0]["affected"]))
             total += affected
             if affected < BATCH:
                 break
-            self._crew.pause(0.05)  # others come first
+            self._scheduler.pause(0.05)  # others come first
             self._look()
         if total:
             self._log.info("%s: %s, %d messages", chore.box, chore.name, total)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from pysqlbox.worker.crew import copy_of
+from pysqlbox.errors import InvalidState
 
 if TYPE_CHECKING:
-    from pysqlbox.worker.hand import Hand
+    from pysqlbox.worker.assignment import Assignment
+    from pysqlbox.worker.scheduler import Scheduler
 
 __all__ = ["Context"]
 
@@ -17,11 +19,24 @@ __all__ = ["Context"]
 class Context:
     """Handed to a handler that takes a second argument: whether to stop early, and what it handles."""
 
-    __slots__ = ("_hand", "messages")
+    __slots__ = ("_assignment", "_scheduler", "joined", "messages")
 
-    def __init__(self, hand: Hand, messages: list[Any]) -> None:
-        self._hand = hand
+    def __init__(self, scheduler: Scheduler, assignment: Assignment, messages: list[Any]) -> None:
+        self._scheduler = scheduler
+        self._assignment = assignment
         self.messages = messages
+        #: The connection of the handler's transaction, while there is one.
+        self.joined: Any = None
+
+    @property
+    def connection(self) -> Any:
+        """The connection of a transactional handler, whose commit makes the message done.
+
+        Hand it to the methods as ``connection=``, and use it for statements of your own.
+        """
+        if self.joined is None:
+            raise InvalidState("connection: the handler is not transactional, or has ended")
+        return self.joined
 
     @property
     def message(self) -> Any:
@@ -30,18 +45,27 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether to stop early: the worker is stopping, the handler's time is up, or the lease is lost."""
-        hand = self._hand
+        """Whether to stop early: the worker is stopping, the handler's time is up, or a message was lost.
+
+        A message is lost when it was cancelled, or when its lease ran out and it may be somebody else's.
+        """
+        assignment = self._assignment
         return (
-            hand.crew.stopping
-            or hand.written_off
-            or time.monotonic() - hand.leased_at > hand.settings.lease_seconds
-            or any(copy_of(message) in hand.crew.lost for message in self.messages)
+            self._scheduler.stopping
+            or assignment.overrun
+            or any(assignment.is_lost(message) for message in self.messages)
         )
 
     def wait(self, seconds: float) -> bool:
         """Sleep, but not longer than the worker runs; whether to stop early."""
-        self._hand.crew.pause(seconds)
+        self._scheduler.pause(seconds)
+        return self.cancelled
+
+    async def sleep(self, seconds: float) -> bool:
+        """The same in a coroutine handler."""
+        ends_at = time.monotonic() + seconds
+        while not self.cancelled and (left := ends_at - time.monotonic()) > 0:
+            await asyncio.sleep(min(left, 0.1))
         return self.cancelled
 
     def __repr__(self) -> str:

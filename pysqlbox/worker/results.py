@@ -26,7 +26,9 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Hand it back at once, no attempt counted."""
+    """Hand it back, at once or after a delay; no attempt counted."""
+
+    delay: Delay | None = None
 
 
 @dataclass(frozen=True, slots=True)

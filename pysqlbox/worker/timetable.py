@@ -14,9 +14,9 @@ from typing import Any
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, PysqlboxError
 from pysqlbox.messages import Schedule, ScheduleClock
 from pysqlbox.rules import due_times, rule_of
-from pysqlbox.worker.crew import Crew
+from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.logs import StoreLog
-from pysqlbox.worker.sessions import Session
+from pysqlbox.worker.scheduler import Scheduler
 
 __all__ = ["Timetable"]
 
@@ -40,14 +40,14 @@ class Timetable:
         self._log = log
         self._complained: dict[str, float] = {}
 
-    def look(self, session: Session, crew: Crew) -> None:
+    def look(self, connection: WorkerConnection, scheduler: Scheduler) -> None:
         """Fire what is due, and find out when to look again."""
         self.next_at = time.monotonic() + self._look_seconds * random.uniform(0.9, 1.1)
         served: dict[str, datetime | None] = {}
-        clock = self._clock(session)
-        while clock.is_due and not crew.stopping:
+        clock = self._clock(connection)
+        while clock.is_due and not scheduler.stopping:
             limit = min(BATCH + len(served), MOST)
-            rows = session.call(f"{self.box}_schedule_due", {"limit": limit})
+            rows = connection.call(f"{self.box}_schedule_due", {"limit": limit})
             due = [Schedule(**row) for row in rows]  # type: ignore[arg-type]  # a row's columns are its fields
             # One that still stands where it stood cannot be fired, or not here.
             due = [each for each in due if each.name not in served or served[each.name] != each.next_at]
@@ -55,18 +55,20 @@ class Timetable:
                 break
             for schedule in due:
                 served[schedule.name] = schedule.next_at
-                self._serve(session, crew, schedule, clock.now_at)
-            clock = self._clock(session)
+                self._serve(connection, scheduler, schedule, clock.now_at)
+            clock = self._clock(connection)
         if clock.next_at is not None:
             wait = (clock.next_at - clock.now_at).total_seconds() + random.uniform(0, SCATTER_SECONDS)
             self.next_at = min(self.next_at, time.monotonic() + wait)
 
-    def _serve(self, session: Session, crew: Crew, schedule: Schedule, now: datetime) -> None:
+    def _serve(
+        self, connection: WorkerConnection, scheduler: Scheduler, schedule: Schedule, now: datetime
+    ) -> None:
         """Fire one schedule; what is wrong with it must not cost the others."""
-        if crew.stopping:
+        if scheduler.stopping:
             return
         try:
-            self._fire(session, crew, schedule, now)
+            self._fire(connection, scheduler, schedule, now)
         except InvalidArgument as error:
             self._complain(schedule.name, "cannot be read here", error)
         except DatabaseUnavailable:
@@ -74,39 +76,41 @@ class Timetable:
         except PysqlboxError as error:
             self._complain(schedule.name, "could not be fired", error)
 
-    def _fire(self, session: Session, crew: Crew, schedule: Schedule, now: datetime) -> None:
+    def _fire(
+        self, connection: WorkerConnection, scheduler: Scheduler, schedule: Schedule, now: datetime
+    ) -> None:
         rule = rule_of(schedule.cron, schedule.every_seconds, schedule.timezone)
         planned = schedule.next_at
         if planned is None:
-            self._skip(session, schedule, rule.after(now, now))
+            self._skip(connection, schedule, rule.after(now, now))
             return
         due = due_times(rule, planned, max(planned, now), schedule.catch_up)
         first = due.times[0] if due.times else due.next_at
-        if first != planned and not self._skip(session, schedule, first):
+        if first != planned and not self._skip(connection, schedule, first):
             return
         for at, following in due.steps():
-            if crew.stopping:
+            if scheduler.stopping:
                 return
             arguments = {"name": schedule.name, "due_at": at, "next_at": following}
-            (row,) = session.call(f"{self.box}_schedule_fire", arguments)
+            (row,) = connection.call(f"{self.box}_schedule_fire", arguments)
             if not row["fired"]:
                 return  # somebody else has moved it on, or it was changed: it shows again if it is due
             self._log.info("%s: schedule %r fired message %s for %s", self.box, schedule.name, row["id"], at)
 
-    def _skip(self, session: Session, schedule: Schedule, next_at: datetime | None) -> bool:
+    def _skip(self, connection: WorkerConnection, schedule: Schedule, next_at: datetime | None) -> bool:
         """Move a schedule on without a message; whether it stood where it was seen."""
         if next_at is None:
             raise InvalidArgument("cron: means no time to come")
         arguments: dict[str, Any] = {"name": schedule.name, "due_at": schedule.next_at, "next_at": next_at}
-        (row,) = session.call(f"{self.box}_schedule_skip", arguments)
+        (row,) = connection.call(f"{self.box}_schedule_skip", arguments)
         if row["affected"] and schedule.next_at is not None:
             self._log.info(
                 "%s: schedule %r has missed times since %s", self.box, schedule.name, schedule.next_at
             )
         return bool(row["affected"])
 
-    def _clock(self, session: Session) -> ScheduleClock:
-        (row,) = session.call(f"{self.box}_schedule_next", {})
+    def _clock(self, connection: WorkerConnection) -> ScheduleClock:
+        (row,) = connection.call(f"{self.box}_schedule_next", {})
         return ScheduleClock(**row)  # type: ignore[arg-type]  # a row's columns are its fields
 
     def _complain(self, name: str, what: str, error: PysqlboxError) -> None:

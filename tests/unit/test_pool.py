@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from typing import Any
@@ -181,3 +183,26 @@ def test_purging_leaves_what_is_in_use() -> None:
     assert one.closed
     assert not two.closed
     assert pool.open == 1
+
+
+@pytest.mark.parametrize("state", ["idle", "lock held"])
+def test_a_forked_child_uses_nothing_of_its_parents(state: str) -> None:
+    """Neither its connections, which two processes would speak on, nor a lock that nobody will let go of."""
+    driver = Driver()
+    pool = _pool(driver, size=1)
+    with pool.connection() as parents:
+        pass
+    held = state == "lock held"
+    if held:
+        pool._free.acquire()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)  # a child that waits for the lock is ended
+        first = pool.take()
+        pool.give_back(first)
+        right = first is not parents and not parents.closed and pool.open == 1 and pool.take() is first
+        os._exit(0 if right else 1)
+    if held:
+        pool._free.release()
+    assert os.waitpid(child, 0)[1] == 0
+    assert pool.take() is parents

@@ -102,3 +102,16 @@ def make(box: pysqlbox.Box) -> Iterator[MakeWorker]:
     yield worker
     for each in made:
         each.stop(0.5)
+
+
+@pytest.fixture
+def effects(db: Database) -> Iterator[Any]:
+    """A table that handlers write to: answers the ids that are in it."""
+    kind = "text" if db.dialect == "postgres" else "nvarchar(100)"
+    db.sql(f"CREATE TABLE {{schema}}.effects (message bigint NOT NULL, note {kind} NULL)")
+    try:
+        yield lambda: sorted(
+            int(str(row["message"])) for row in db.sql("SELECT message FROM {schema}.effects")
+        )
+    finally:
+        db.sql("DROP TABLE {schema}.effects")

@@ -69,9 +69,11 @@ class Journal:
 class Process:
     """One worker process."""
 
-    def __init__(self, url: str, schema: str, journal: Journal, **options: Any) -> None:
+    def __init__(
+        self, url: str, schema: str, journal: Journal, *, module: str = "tests.worker.program", **options: Any
+    ) -> None:
         settings: dict[str, Any] = {"threads": 3, "poll_seconds": 0.05, "reap_seconds": 0.5, **options}
-        command = [sys.executable, "-m", "tests.worker.program", url, schema, str(journal.path)]
+        command = [sys.executable, "-m", module, url, schema, str(journal.path)]
         self._journal = journal
         self._process = subprocess.Popen(
             [*command, json.dumps(settings)],
@@ -117,12 +119,12 @@ class Process:
 
 
 @contextlib.contextmanager
-def processes(db: Database, journal: Journal) -> Iterator[Any]:
+def processes(db: Database, journal: Journal, *, module: str = "tests.worker.program") -> Iterator[Any]:
     """Yields what starts a process; those that still run at the end are killed."""
     started: list[Process] = []
 
     def start(url: str | None = None, **options: Any) -> Process:
-        process = Process(url or db.url, db.schema, journal, **options)
+        process = Process(url or db.url, db.schema, journal, module=module, **options)
         started.append(process)
         return process
 

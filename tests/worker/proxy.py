@@ -20,11 +20,13 @@ Cut = Callable[[int], str | None]
 class Proxy:
     """Passes on what clients and server say, chunk by chunk."""
 
-    def __init__(self, target: str, cut: Cut) -> None:
+    def __init__(self, target: str, cut: Cut, port: int = 0) -> None:
         self._target = target
         self._cut = cut
-        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener = socket.create_server(("127.0.0.1", port))
         self._said = 0
+        #: While it is set the proxy passes on nothing, and says nothing, of all connections.
+        self.frozen = threading.Event()
         self._lock = threading.Lock()
         self.cuts = 0
         self.port = self._listener.getsockname()[1]
@@ -49,6 +51,7 @@ class Proxy:
     def _to_server(self, client: socket.socket, server: socket.socket, silent: threading.Event) -> None:
         with contextlib.suppress(OSError):
             while data := client.recv(65536):
+                self._thaw()
                 with self._lock:
                     self._said += 1
                     cut = self._cut(self._said)
@@ -63,9 +66,14 @@ class Proxy:
                 server.sendall(data)
         _end(client, server)
 
+    def _thaw(self) -> None:
+        while self.frozen.is_set():
+            time.sleep(0.01)
+
     def _to_client(self, client: socket.socket, server: socket.socket, silent: threading.Event) -> None:
         with contextlib.suppress(OSError):
             while data := server.recv(65536):
+                self._thaw()
                 if not silent.is_set():
                     client.sendall(data)
         _end(client, server)
@@ -79,14 +87,14 @@ def _end(*ends: socket.socket) -> None:
 
 
 @contextlib.contextmanager
-def proxy(db: Database, cut: Cut) -> Iterator[tuple[Proxy, str]]:
+def proxy(db: Database, cut: Cut = lambda _said: None, *, port: int = 0) -> Iterator[tuple[Proxy, str]]:
     """A proxy before the database of a test, and the URL to reach it through the proxy."""
     connection = connect(db.url)
     info = connection.info
     path, name = f"{info.host}/.s.PGSQL.{info.port}", info.dbname
     user = quote(info.user)
     connection.close()
-    running = Proxy(path, cut)
+    running = Proxy(path, cut, port)
     try:
         yield running, f"postgresql://{user}@127.0.0.1:{running.port}/{name}?sslmode=disable"
     finally:

@@ -9,7 +9,7 @@ import pytest
 
 import pysqlbox
 from pysqlbox.worker.caretaker import Caretaker, Chore
-from pysqlbox.worker.lanes import Lane
+from pysqlbox.worker.served_box import ServedBox
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import OWNER, nothing, put, put_many, status, until
@@ -25,10 +25,10 @@ def test_obx_100_ibx_112_a_worker_reaps_and_says_so(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def schedule(lane: Lane, _asked: int, _got: int, now: float) -> None:
-        lane.next_poll = now + 60  # for a claim reaps a few itself
+    def schedule(box: ServedBox, _asked: int, _got: int, now: float) -> None:
+        box.next_poll = now + 60  # for a claim reaps a few itself
 
-    monkeypatch.setattr(Lane, "schedule", schedule)
+    monkeypatch.setattr(ServedBox, "schedule", schedule)
     worker = make(reap_seconds=0.2, listen=False)
     worker.start()
     time.sleep(0.1)

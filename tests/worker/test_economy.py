@@ -14,51 +14,66 @@ import pytest
 
 import pysqlbox
 from pysqlbox.messages import InboxMessage, OutboxMessage
-from pysqlbox.worker.crew import Crew
+from pysqlbox.worker.fast_messages import fast_messages
 from pysqlbox.worker.handlers import Handler, Handlers
-from pysqlbox.worker.lanes import Lane
-from pysqlbox.worker.making import made
-from pysqlbox.worker.rest import Rest
+from pysqlbox.worker.ranked_condition import RankedCondition
+from pysqlbox.worker.scheduler import Scheduler
+from pysqlbox.worker.served_box import ServedBox
+from pysqlbox.worker.settings import Settings
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import Calls, nothing, put, put_many, until
 
 Queue = pysqlbox.Outbox | pysqlbox.Inbox
 
 
-def lane(handlers: Handlers | None = None, *, batch_size: int = 50, share: int = 200) -> Lane:
-    """A lane of no database."""
+def served(handlers: Handlers | None = None, *, batch_size: int = 50, threads: int = 8) -> ServedBox:
+    """A served box of no database."""
     queue: Any = SimpleNamespace(name="outbox", box=SimpleNamespace(store="test"))
-    return Lane(
-        queue,
-        handlers or Handlers(),
-        topics=None,
-        batch_size=batch_size,
-        share=share,
-        poll_seconds=60.0,
-        max_attempts=None,
-    )
+    settings = Settings(batch_size=batch_size, poll_seconds=60.0)
+    return ServedBox(queue, handlers or Handlers(), settings, topics=None, threads=threads, max_attempts=None)
 
 
 @pytest.mark.parametrize(
     ("cost", "expected"),
-    [(1e-6, 200), (2.5e-5, 200), (5e-5, 100), (1e-4, 50), (3.9e-4, 50), (1e-3, 20), (0.1, 1)],
+    [(1e-6, 200), (2.5e-5, 200), (5e-5, 100), (1e-4, 50), (3.9e-4, 400), (1e-3, 161), (0.1, 1)],
 )
-def test_a_claim_is_as_big_as_its_handlers_are_quick(cost: float, expected: int) -> None:
-    one = lane()
+def test_a_claim_is_as_big_as_the_handlers_are_quick(cost: float, expected: int) -> None:
+    """What one thread does in a moment, or all threads in a little while; nothing waits for slow ones."""
+    one = served()
     assert one.claim_size() == 4  # nothing is known yet
     one.note_cost(cost, 1)
     assert one.claim_size() == pytest.approx(expected, abs=1)
 
 
+def test_a_claim_of_slow_handlers_is_for_those_that_are_idle() -> None:
+    one = served()
+    one.note_cost(0.5)
+    assert [one.claim_size(idle) for idle in (1, 3, 8)] == [1, 3, 8]
+    assert one.claim_size(3, waiting=2) == 1
+    assert one.claim_size(3, waiting=5) == 0
+
+
 def test_batch_handlers_and_the_database_limit_a_claim() -> None:
     handlers = Handlers()
     handlers.add(Handler("t", nothing, batch=True))
-    one = lane(handlers)
+    one = served(handlers)
     one.note_cost(1e-6, 1)
     assert one.claim_size() == 50
-    one = lane(batch_size=5000, share=20_000)
+    one.note_cost(1e-3, 1)
+    assert one.claim_size(8) == 50
+    one = served(batch_size=5000)
     one.note_cost(1e-7, 1)
     assert one.claim_size() == 10_000
+
+
+def test_one_interruption_of_a_quick_handler_makes_it_no_slow_one() -> None:
+    one = served()
+    for _ in range(20):
+        one.note_cost(1e-5)
+    one.note_cost(0.005)
+    assert one.claim_size() > 4
+    one.note_cost(0.03)  # but this is no interruption
+    assert one.claim_size() == 1
 
 
 def test_batch_handlers_never_get_more_than_a_batch(queue: Queue, make: MakeWorker) -> None:
@@ -75,20 +90,20 @@ def test_batch_handlers_never_get_more_than_a_batch(queue: Queue, make: MakeWork
 
 
 def test_one_thread_claims_the_share_of_those_that_sleep(queue: Queue, make: MakeWorker) -> None:
-    asked: list[int] = []
+    sizes: list[int] = []
     worker = make(threads=8, batch_size=20)
     worker.handler("t")(nothing)
     put_many(queue, 1000)
-    claimed = Crew.claimed
+    answered = Scheduler.answered
 
-    def spy(crew: Crew, one: Lane, size: int, *rest: Any) -> None:
-        asked.append(size)
-        claimed(crew, one, size, *rest)
+    def spy(scheduler: Scheduler, *rest: Any, asked: int, **named: Any) -> None:
+        sizes.append(asked)
+        answered(scheduler, *rest, asked=asked, **named)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Crew, "claimed", spy)
+        patch.setattr(Scheduler, "answered", spy)
         assert worker.drain() == 1000
-    assert max(asked) == 80  # two of the eight claim
+    assert max(sizes) == 80  # two of the eight claim
 
 
 def test_a_quick_handler_that_becomes_slow_comes_to_all_threads(
@@ -135,12 +150,12 @@ def test_few_threads_do_what_few_can_do(queue: Queue, make: MakeWorker, calls: C
     assert used <= 4 if kind == "trickle" else used == 8
 
 
-def test_rest_wakes_the_lowest_rank() -> None:
-    rest, woken = Rest(), []
+def test_the_sleeper_of_the_lowest_rank_is_woken() -> None:
+    condition, woken = RankedCondition(), []
 
     def sleep(rank: int) -> None:
-        with rest:
-            rest.wait(rank)
+        with condition:
+            condition.wait(rank)
             woken.append(rank)
 
     threads = [threading.Thread(target=sleep, args=(rank,), daemon=True) for rank in (2, 0, 3, 1)]
@@ -148,53 +163,58 @@ def test_rest_wakes_the_lowest_rank() -> None:
         thread.start()
         time.sleep(0.02)
     for expected in range(1, 4):
-        with rest:
-            rest.notify()
+        with condition:
+            condition.notify()
         until(lambda expected=expected: len(woken) == expected)  # type: ignore[misc]  # a loop's lambda
     assert woken == [0, 1, 2]
-    with rest:
-        rest.notify_all()
-        rest.notify()  # nobody is there any more
+    with condition:
+        condition.notify_all()
+        condition.notify()  # nobody is there any more
     for thread in threads:
         thread.join(5)
     assert woken == [0, 1, 2, 3]
 
 
-def test_rest_ends_by_itself() -> None:
+def test_sleep_ends_by_itself() -> None:
     """And whoever has left is not woken."""
-    rest = Rest()
-    with rest:
-        assert not rest.wait(0, 0.01)
-        assert not rest.wait(0, -1)
-        rest.notify()
-        assert not rest.wait(0, 0.01)
+    condition = RankedCondition()
+    with condition:
+        assert not condition.wait(0, 0.01)
+        assert not condition.wait(0, -1)
+        condition.notify()
+        assert not condition.wait(0, 0.01)
 
 
 def test_the_clock_is_watched_by_whoever_is_due_first() -> None:
     """A thread that lay down for long while another one claimed must not make that one's pause longer."""
-    one = lane()
-    crew = Crew([one], threads=2)
+    one = served()
+    scheduler = Scheduler([one], threads=2)
     began: list[float] = []
-    first: Any = SimpleNamespace(rank=0, has_turn=False, at_work=False, written_off=False)
-    second: Any = SimpleNamespace(rank=1, has_turn=False, at_work=False, written_off=False)
-    assert crew.next(first) is one  # due in a minute for everybody else
+    first, second = (thread(rank) for rank in range(2))
+    assert scheduler.next(first) is one  # due in a minute for everybody else
 
     def wait() -> None:
-        crew.next(second)
+        scheduler.next(second)
         began.append(time.monotonic())
 
     other = threading.Thread(target=wait, daemon=True)
     other.start()
-    time.sleep(0.05)
-    crew.claimed(one, 50, 0, crew.progress, one.wakes)
-    crew.finished(first)
+    until(lambda: scheduler.idle_threads() == 2)
+    scheduler.answered(first, one, [], asked=50, got=0, progress=scheduler.progress, wakes=one.wakes)
     asked = time.monotonic()
-    assert crew.next(first) is one
+    assert scheduler.next(first) is one
     assert time.monotonic() - asked < 5
     assert not began
-    crew.stop()
+    scheduler.stop()
     other.join(5)
     assert began
+
+
+def thread(rank: int) -> Any:
+    """What the scheduler needs of a thread."""
+    return SimpleNamespace(
+        rank=rank, has_turn=False, at_work=False, hanging=False, superfluous=False, assignment=None
+    )
 
 
 def test_messages_are_what_their_class_would_have_made() -> None:
@@ -202,10 +222,10 @@ def test_messages_are_what_their_class_would_have_made() -> None:
     outbox = (1, uuid.uuid4(), "t", "p", None, "g", 3, {"a": 1}, 2, now, None, None, "e", now)
     inbox = (1, "m", "s", "t", "p", b"h", "g", 3, None, 2, now, now, None, None, None, now)
     for kind, row in ((OutboxMessage, outbox), (InboxMessage, inbox)):
-        (message,) = made(kind, [row])
+        (message,) = fast_messages(kind, [row])
         assert type(message) is kind
         assert message == kind(*row)
         assert repr(message) == repr(kind(*row))
         with pytest.raises(FrozenInstanceError):
             setattr(message, "id", 2)  # noqa: B010  # what a type checker would refuse
-    assert made(OutboxMessage, []) == []
+    assert fast_messages(OutboxMessage, []) == []

@@ -127,8 +127,9 @@ def test_an_unknown_topic_holds_up_its_group(
     made = [put(queue, topic, group_id="g") for topic in ("t", "new", "t")]
     worker.drain()
     assert calls.ids == made[:1]
+    assert {queue.get(message).attempt for message in made} == {0}
     worker.add_handler("new", calls.handler())
-    db.advance(3)
+    db.advance(6)
     worker.drain()
     assert calls.ids == made
 

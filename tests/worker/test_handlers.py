@@ -16,7 +16,7 @@ import pytest
 import pysqlbox
 from pysqlbox.worker import Context, fixed
 from tests.worker.conftest import MakeWorker
-from tests.worker.support import OWNER, Calls, put, put_many, status, threads, until
+from tests.worker.support import OWNER, Calls, nothing, put, put_many, status, threads, until
 
 Queue = pysqlbox.Outbox | pysqlbox.Inbox
 
@@ -133,7 +133,8 @@ def test_async_handlers_with_every_result(queue: Queue, make: MakeWorker) -> Non
     }  # fmt: skip
     assert queue.get(made["exit"]).last_error == "SystemExit: 1"
     assert queue.get(made["raise"]).attempt == 1
-    assert all(len(found) == 1 for found in loops.values()), "a thread keeps its loop"
+    assert list(loops) == ["pysqlbox-loop"]
+    assert len(loops["pysqlbox-loop"]) == 1, "there is one loop"
 
 
 @dataclass
@@ -172,7 +173,7 @@ def test_a_handler_that_overruns_its_time_is_written_off(
 ) -> None:
     """Its message is retried, another thread takes its place, and its late answer counts for nothing."""
     go = threading.Event()
-    worker = make(threads=1, backoff=fixed(30), handler_timeout=0.3)
+    worker = make(threads=2, backoff=fixed(30), handler_timeout=0.3)
     contexts: list[Context] = []
 
     @worker.handler("hangs")
@@ -252,23 +253,35 @@ def test_a_timeout_of_its_own_comes_before_the_workers(box: pysqlbox.Box, make: 
     assert box.outbox.get(short).attempt == 1
 
 
-def test_a_hanging_handler_gives_its_place_in_a_limited_topic_back(
+def test_a_hanging_handler_keeps_its_place_in_a_limited_topic_until_it_returns(
     box: pysqlbox.Box, make: MakeWorker, calls: Calls
 ) -> None:
+    """It still uses whatever the limit protects. What waits for the place can be had by other workers."""
     go = threading.Event()
     worker = make(threads=2, backoff=fixed(30), poll_seconds=30, listen=False)
 
     def handle(message: Any) -> None:
+        call = calls.begin(message)
         if message.payload == "hang":
             go.wait(20)
-        calls.end(calls.begin(message))
+        calls.end(call)
 
     worker.add_handler("t", handle, concurrency=1, timeout=0.3)
+    worker.add_handler("free", nothing)
     put(box.outbox, payload="hang")
     made = put_many(box.outbox, 10)
     worker.start()
-    until(lambda: [status(box.outbox, message) for message in made] == ["Done"] * 10, 8)
+    until(lambda: box.outbox.get(made[0]).id and {box.outbox.get(m).owner_token for m in made} == {None})
+    until(lambda: worker.stats().retried == 1)
+    free = put(box.outbox, "free")
+    worker._run._scheduler.wake()  # type: ignore[union-attr]  # as a notification would
+    until(lambda: status(box.outbox, free) == "Done", 5)
+    time.sleep(0.2)
+    assert {status(box.outbox, message) for message in made} == {"Ready"}
+    assert {box.outbox.get(message).attempt for message in made} == {0}
     go.set()
+    until(lambda: [status(box.outbox, message) for message in made] == ["Done"] * 10, 8)
+    assert calls.most == 1
     worker.stop(5)
     more = put_many(box.outbox, 4)
     assert worker.drain() == 4

@@ -185,8 +185,8 @@ def test_a_worker_that_was_frozen_begins_nothing_whose_lease_has_run_out(
 ) -> None:
     """A process that slept: before anybody asks the database, its own clock says that the leases are over."""
     worker = make(threads=1, lease_seconds=1, boxes=["outbox"])
-    monkeypatch.setattr("pysqlbox.worker.keeper.Keeper._extend_all", lambda *_: None)
-    monkeypatch.setattr("pysqlbox.worker.keeper.Keeper._move_on", lambda *_: None)
+    monkeypatch.setattr("pysqlbox.worker.lease_keeper.LeaseKeeper._extend_all", lambda *_: None)
+    monkeypatch.setattr("pysqlbox.worker.lease_keeper.LeaseKeeper._look", lambda *_: None)
     worker.add_handler("slow", calls.handler(sleep=1.2))
     worker.add_handler("t", calls.handler())
     made = [put(box.outbox, "slow"), put(box.outbox), put(box.outbox, group_id="g")]

@@ -14,8 +14,8 @@ import pytest
 import pysqlbox
 from pysqlbox import InvalidState
 from pysqlbox.worker import Worker
-from pysqlbox.worker.keeper import Keeper
-from pysqlbox.worker.lanes import Lane
+from pysqlbox.worker.lease_keeper import LeaseKeeper
+from pysqlbox.worker.served_box import ServedBox
 from tests.contract.support import server_now
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
@@ -199,7 +199,8 @@ def test_stop_from_within_a_handler(box: pysqlbox.Box, make: MakeWorker) -> None
     worker.start()
     until(lambda: not threads())
     assert answers == [False]
-    assert status(box.outbox, message) in {"Ready", "Done"}
+    assert status(box.outbox, message) == "Done", "it is not released while it is being handled"
+    assert worker.stats().released == 0
 
 
 def test_stop_while_the_database_is_idle_is_quick(make: MakeWorker) -> None:
@@ -235,20 +236,20 @@ def test_a_fault_of_the_package_itself_costs_no_thread(
     box: pysqlbox.Box, make: MakeWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     costs, looks = iter(range(1000)), iter(range(1000))
-    claimed, extend = Lane.note_cost, Keeper._extend_all
+    note, extend = ServedBox.note_cost, LeaseKeeper._extend_all
 
-    def note_cost(lane: Lane, seconds: float, count: int) -> None:
+    def note_cost(served: ServedBox, seconds: float, count: int = 1) -> None:
         if next(costs) == 0:
             raise RuntimeError("never seen before")
-        claimed(lane, seconds, count)
+        note(served, seconds, count)
 
-    def extend_all(keeper: Keeper, now: float) -> None:
+    def extend_all(keeper: LeaseKeeper) -> None:
         if next(looks) == 1:
             raise RuntimeError("neither was this")
-        extend(keeper, now)
+        extend(keeper)
 
-    monkeypatch.setattr(Lane, "note_cost", note_cost)
-    monkeypatch.setattr(Keeper, "_extend_all", extend_all)
+    monkeypatch.setattr(ServedBox, "note_cost", note_cost)
+    monkeypatch.setattr(LeaseKeeper, "_extend_all", extend_all)
     worker = make(threads=1, lease_seconds=2)
     worker.add_handler("t", nothing)
     put(box.outbox)

@@ -165,10 +165,10 @@ def test_connections_cut_in_the_middle_of_settle(
     db: Database, box: pysqlbox.Box, journal: Journal, how: str
 ) -> None:
     """The server never hears of it, or has done it and nobody learns that."""
-    ids = fill(box, 150, groups=3, sleep=0.002)
+    ids = fill(box, 300, groups=3, sleep=0.002)
 
     def cut(said: int) -> str | None:
-        return how if 20 < said < 90 and said % 9 == 0 else None
+        return how if 12 < said < 120 and said % 7 == 0 else None
 
     with proxy(db, cut) as (between, url), processes(db, journal) as start:
         # A claim that nobody learnt of comes back with its lease.

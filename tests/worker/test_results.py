@@ -82,14 +82,15 @@ def test_retry_with_a_delay_comes_back_after_it(
 def test_retry_without_a_delay_waits_for_the_boxes_backoff(
     queue: Queue, make: MakeWorker, calls: Calls, db: Database
 ) -> None:
+    queue.configure("backoff_base_seconds", "50")
     worker = make()
     worker.add_handler("t", calls.handler(Retry(), None))
     message = put(queue)
     worker.drain()
     assert queue.get(message).last_error is None
-    db.advance(1.5)
-    assert worker.drain() == 0  # two to the power of one
-    db.advance(1)
+    db.advance(50)
+    assert worker.drain() == 0  # twice the base
+    db.advance(51)
     assert worker.drain() == 1
 
 
@@ -306,13 +307,14 @@ def test_the_backoff_policy_decides_the_delay(
 def test_a_policy_that_answers_none_leaves_it_to_the_box(
     box: pysqlbox.Box, make: MakeWorker, calls: Calls, db: Database
 ) -> None:
+    box.outbox.configure("backoff_base_seconds", "50")
     worker = make(backoff=lambda _attempt: None)
     worker.add_handler("t", calls.handler(ValueError("1"), None))
     put(box.outbox)
     worker.drain()
-    db.advance(1.5)
+    db.advance(50)
     assert worker.drain() == 0
-    db.advance(1)
+    db.advance(51)
     assert worker.drain() == 1
 
 

@@ -14,7 +14,7 @@ import pytest
 import pysqlbox
 from pysqlbox.errors import AccessDenied, DatabaseUnavailable, PysqlboxError
 from pysqlbox.worker import timetable
-from pysqlbox.worker.sessions import CallingSession
+from pysqlbox.worker.database import CallingConnection
 from pysqlbox.worker.timetable import Timetable
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
@@ -180,9 +180,9 @@ def test_a_schedule_that_the_database_refuses_costs_the_others_nothing(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from pysqlbox.worker.session_postgres import PostgresSession
+    from pysqlbox.worker.database_postgres import PostgresConnection
 
-    kind = PostgresSession if box.target.dialect == "postgres" else CallingSession
+    kind = PostgresConnection if box.target.dialect == "postgres" else CallingConnection
     call = kind.call
 
     def refusing(self: Any, routine: str, arguments: Any) -> Any:
@@ -207,11 +207,11 @@ def test_a_schedule_that_somebody_keeps_locked_holds_up_the_others_for_a_moment(
     make: MakeWorker, box: pysqlbox.Box, db: Database, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Somebody begins to change it just when the worker has seen that it is due, and does not end."""
-    from pysqlbox.worker import worker as worker_module
-    from pysqlbox.worker.session_postgres import PostgresSession
+    from pysqlbox.worker import worker_run
+    from pysqlbox.worker.database_postgres import PostgresConnection
 
-    monkeypatch.setattr(worker_module, "LOCK_SECONDS", 0.5)
-    call = PostgresSession.call
+    monkeypatch.setattr(worker_run, "LOCK_SECONDS", 0.5)
+    call = PostgresConnection.call
     with db.session() as stranger:
 
         def locking(self: Any, routine: str, arguments: Any) -> Any:
@@ -222,7 +222,7 @@ def test_a_schedule_that_somebody_keeps_locked_holds_up_the_others_for_a_moment(
             return call(self, routine, arguments)
 
         seen: list[int] = []
-        monkeypatch.setattr(PostgresSession, "call", locking)
+        monkeypatch.setattr(PostgresConnection, "call", locking)
         for name in ("a", "b"):
             box.schedules.set(name, "t", name, every=3600, next_at=PAST)
         worker = make(boxes=["outbox"], schedule_seconds=0.2)
@@ -247,12 +247,12 @@ def test_the_caretaker_outlives_what_happens_to_schedules(
 ) -> None:
     look, looks = Timetable.look, []
 
-    def failing(self: Timetable, session: Any, crew: Any) -> None:
+    def failing(self: Timetable, connection: Any, scheduler: Any) -> None:
         looks.append(1)
         if len(looks) < 3:
             self.next_at = time.monotonic() + 0.1
             raise error("not now")
-        look(self, session, crew)
+        look(self, connection, scheduler)
 
     monkeypatch.setattr(Timetable, "look", failing)
     box.schedules.set("s", "t", "p", every=3600, next_at=PAST)
@@ -286,16 +286,16 @@ def test_an_idle_worker_looks_once_in_a_while(
     make: MakeWorker, box: pysqlbox.Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One statement each ``schedule_seconds``, and four where there is something that cannot be fired."""
-    from pysqlbox.worker.session_postgres import PostgresSession
+    from pysqlbox.worker.database_postgres import PostgresConnection
 
     called: list[str] = []
-    call = PostgresSession.call
+    call = PostgresConnection.call
 
     def spy(self: Any, routine: str, arguments: Any) -> Any:
         called.append(routine)
         return call(self, routine, arguments)
 
-    monkeypatch.setattr(PostgresSession, "call", spy)
+    monkeypatch.setattr(PostgresConnection, "call", spy)
     box.schedules.set("s", "t", "p", every=3600)
     worker = make(boxes=["outbox"], schedule_seconds=0.5)
     worker.start()

@@ -23,7 +23,7 @@ Queue = pysqlbox.Outbox | pysqlbox.Inbox
 def test_obx_049_ibx_074_a_topic_without_a_handler_is_warned_of_and_abandoned(
     queue: Queue, make: MakeWorker, caplog: pytest.LogCaptureFixture, db: Database
 ) -> None:
-    worker = make()
+    worker = make(unknown_topics="abandon")
     worker.add_handler("t", nothing)
     lost, kept = put(queue, "nobody's", payload="SECRET"), put(queue)
     with caplog.at_level(logging.INFO):
@@ -43,7 +43,7 @@ def test_obx_049_ibx_074_a_topic_without_a_handler_is_warned_of_and_abandoned(
 
 
 def test_unknown_topics_reach_max_attempts(box: pysqlbox.Box, make: MakeWorker, db: Database) -> None:
-    worker = make(max_attempts=2)
+    worker = make(max_attempts=2, unknown_topics="abandon")
     message = put(box.outbox)
     worker.drain()
     db.advance(3)
@@ -188,7 +188,8 @@ def test_a_topic_has_one_handler(make: MakeWorker) -> None:
         {"boxes": "outbox"}, {"boxes": ()}, {"topics": "t"}, {"threads": 0}, {"threads": 1.5},
         {"batch_size": 0}, {"batch_size": 10_001}, {"lease_seconds": 0}, {"lease_seconds": 86_401},
         {"poll_seconds": 0}, {"poll_seconds": -1}, {"max_attempts": -1}, {"handler_timeout": 0},
-        {"reap_seconds": 0}, {"cleanup_seconds": -1}, {"retention": -1},
+        {"unknown_topics": "keep"}, {"async_slots": 0}, {"reap_seconds": 0}, {"cleanup_seconds": -1},
+        {"retention": -1},
     ],
     ids=str,
 )  # fmt: skip

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields, make_dataclass
 from typing import Any
 
-__all__ = ["made"]
+__all__ = ["fast_messages"]
 
 _TWINS: dict[type[Any], type[Any]] = {}
 
 
-def made(kind: type[Any], rows: Iterable[Sequence[Any]]) -> list[Any]:
+def fast_messages(kind: type[Any], rows: Iterable[Sequence[Any]]) -> list[Any]:
     """Instances of a frozen dataclass with slots, one for each row of its fields' values."""
     twin = _TWINS.get(kind) or _make_twin(kind)
     messages = [twin(*row) for row in rows]

@@ -6,43 +6,43 @@ import contextlib
 import random
 import selectors
 import socket
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
 from psycopg import sql
 
 from pysqlbox.drivers import postgres
 from pysqlbox.errors import PysqlboxError
-from pysqlbox.worker.crew import Crew
+from pysqlbox.worker.database import CALL_SECONDS, Calls, Database
 from pysqlbox.worker.logs import log_of
-
-if TYPE_CHECKING:
-    from pysqlbox.box import Box
+from pysqlbox.worker.scheduler import Scheduler
 
 __all__ = ["Listener"]
 
 
 class Listener:
-    """Listens on the channels of a worker's boxes and wakes its crew."""
+    """Listens on the channels of a worker's boxes and wakes its threads."""
 
-    def __init__(self, box: Box, crew: Crew) -> None:
+    def __init__(self, database: Database, scheduler: Scheduler) -> None:
+        box = database.box
         self._box = box
-        self._crew = crew
+        self._calls = Calls(database, CALL_SECONDS)
+        self._scheduler = scheduler
         self._log = log_of(box)
-        self._channels = {f"{box.schema}.{lane.name}": lane.name for lane in crew.lanes}
+        self._channels = {f"{box.schema}.{served.name}": served.name for served in scheduler.boxes}
         self._bell, self._string = socket.socketpair()
 
     def run(self) -> None:
         """Until stop(); an interrupted connection is opened again."""
         failures = 0
-        while not self._crew.stopping:
+        while not self._scheduler.stopping:
             try:
                 self._listen()
                 failures = 0
             except (psycopg.Error, PysqlboxError) as error:
                 failures += 1
                 self._log.debug("not listening: %s", error)
-                self._crew.pause(random.uniform(0.5, 1) * min(0.2 * 2**failures, 10.0))
+                self._scheduler.pause(random.uniform(0.5, 1) * min(0.2 * 2**failures, 10.0))
         self._bell.close()
         self._string.close()
 
@@ -52,12 +52,19 @@ class Listener:
             self._string.send(b"\0")
 
     def _listen(self) -> None:
-        connection = postgres.connect(self._box.target, autocommit=True)
+        with self._calls.one():
+            connection = postgres.connect(
+                self._box.target,
+                autocommit=True,
+                connect_timeout=self._calls.connect_seconds,
+                overdue=self._calls.overdue,
+            )
         try:
             for channel in self._channels:
-                connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+                with self._calls.one():
+                    connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
             for name in self._channels.values():
-                self._crew.wake(name)  # what was sent while nobody listened
+                self._scheduler.wake(name)  # what was sent while nobody listened
             self._wait(connection)
         finally:
             connection.close()
@@ -68,11 +75,11 @@ class Listener:
         with selectors.DefaultSelector() as selector:
             selector.register(link.socket, selectors.EVENT_READ)
             selector.register(self._bell, selectors.EVENT_READ)
-            while not self._crew.stopping:
+            while not self._scheduler.stopping:
                 while (notify := link.notifies()) is not None:
                     name = self._channels.get(notify.relname.decode())
                     if name is not None:
-                        self._crew.wake(name)
+                        self._scheduler.wake(name)
                 ready = selector.select()
                 if any(key.fileobj is self._bell for key, _ in ready):
                     return

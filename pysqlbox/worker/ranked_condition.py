@@ -1,4 +1,4 @@
-"""Where threads rest: a condition that wakes them by rank.
+"""A condition that wakes its threads by rank.
 
 ``threading.Condition`` wakes whoever has waited longest, so a worker with little to do would use all its
 threads in turn, each with a connection and with plans that the server has to make for it first. Here the
@@ -10,10 +10,10 @@ from __future__ import annotations
 import threading
 from types import TracebackType
 
-__all__ = ["Rest"]
+__all__ = ["RankedCondition"]
 
 
-class Rest:
+class RankedCondition:
     """A lock, and the threads that sleep until something that it guards has changed."""
 
     def __init__(self) -> None:
@@ -27,6 +27,11 @@ class Rest:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._lock.release()
+
+    @property
+    def sleepers(self) -> int:
+        """How many threads sleep."""
+        return len(self._bells)
 
     def wait(self, rank: int, seconds: float | None = None) -> bool:
         """Give up the lock and sleep, at most so long; false if nobody rang."""

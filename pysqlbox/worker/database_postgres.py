@@ -1,9 +1,10 @@
-"""The worker's session on PostgreSQL: prepared statements, binary results, loaders registered once."""
+"""The worker's connection to PostgreSQL: prepared statements, binary results, loaders registered once."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -15,14 +16,15 @@ from psycopg.pq import Format
 
 from pysqlbox.drivers import postgres
 from pysqlbox.errors import PysqlboxError
-from pysqlbox.worker.making import made
-from pysqlbox.worker.sessions import Outcomes
+from pysqlbox.worker.database import Calls
+from pysqlbox.worker.fast_messages import fast_messages
+from pysqlbox.worker.outcomes import Outcomes
 
 if TYPE_CHECKING:
     from pysqlbox.box import Box
     from pysqlbox.queue import Queue
 
-__all__ = ["PostgresSession"]
+__all__ = ["PostgresConnection"]
 
 #: The answers of a pooler that does not carry prepared statements along, and after routines have changed.
 _NOT_PREPARED = {"26000", "42P05", "0A000"}
@@ -37,10 +39,11 @@ class _HeadersLoader(Loader):
         return json.loads(bytes(data[1:]))  # the first byte is the version of the format
 
 
-class PostgresSession:
+class PostgresConnection:
     """One connection with its prepared statements; opened when first used, and again when it was lost."""
 
-    def __init__(self, box: Box, lock_seconds: float | None = None) -> None:
+    def __init__(self, box: Box, calls: Calls, lock_seconds: float | None = None) -> None:
+        self.calls = calls
         self._box = box
         self._lock_seconds = lock_seconds
         self._connection: psycopg.Connection[Any] | None = None
@@ -66,12 +69,13 @@ class PostgresSession:
             rows = self._run(claim_query, (owner, lease_seconds, claim, wanted))
         else:
             return []
-        return made(queue.message_type, rows)
+        return fast_messages(queue.message_type, rows)
 
     def call(self, routine: str, arguments: Mapping[str, object]) -> list[dict[str, object]]:
         """Any other routine, by the driver's ordinary call."""
         try:
-            return postgres.call(self._connected(), self._box.schema, routine, arguments)
+            with self.calls.one():
+                return postgres.call(self._connected(), self._box.schema, routine, arguments)
         except PysqlboxError:
             self.close()
             raise
@@ -82,7 +86,8 @@ class PostgresSession:
             postgres.quoted(self._box.schema, f"{queue.name}_settings")
         )
         try:
-            row = self._connected().execute(query, (name,)).fetchone()
+            with self.calls.one():
+                row = self._connected().execute(query, (name,)).fetchone()
         except psycopg.errors.InsufficientPrivilege:
             return None
         except psycopg.Error as error:
@@ -111,6 +116,8 @@ class PostgresSession:
         return found
 
     def _run(self, query: sql.Composed, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+        calls = self.calls
+        calls.began_at = time.monotonic()
         try:
             self._connected()
             cursor = cast("psycopg.Cursor[Any]", self._cursor)
@@ -125,10 +132,17 @@ class PostgresSession:
         except psycopg.Error as error:
             self.close()
             raise postgres.map_error(error) from error
+        finally:
+            calls.began_at, calls.reported = 0.0, False
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
-            connection = postgres.connect(self._box.target, autocommit=True)
+            connection = postgres.connect(
+                self._box.target,
+                autocommit=True,
+                connect_timeout=self.calls.connect_seconds,
+                overdue=self.calls.overdue,
+            )
             connection.prepare_threshold = 5 if self._prepare else None
             try:
                 connection.execute("SET TimeZone = 'UTC'")

@@ -1,0 +1,1 @@
+"""Small bridges to other libraries; each module imports its own only."""

@@ -1,0 +1,173 @@
+"""Coroutine handlers, all on one event loop: the worker's own, in a thread, or the application's."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pysqlbox.worker.assignment import Assignment
+from pysqlbox.worker.tally import Tally
+
+if TYPE_CHECKING:
+    from pysqlbox.worker.handling import Answer, Handling
+    from pysqlbox.worker.scheduler import Scheduler
+
+__all__ = ["Coroutines"]
+
+#: At the end, coroutines that were cancelled get so long to clean up.
+CANCEL_SECONDS = 1.0
+
+
+class Coroutines:
+    """Runs up to ``slots`` coroutine handlers at once; what is more waits its turn."""
+
+    def __init__(self, slots: int, loop: asyncio.AbstractEventLoop | None) -> None:
+        """``loop``: the application's, which goes on when the worker ends."""
+        self.slots = slots
+        self.tally = Tally()
+        self.thread: threading.Thread | None = None
+        self._loop = loop
+        self._is_own = loop is None
+        self._lock = threading.Lock()
+        self._waiting: deque[Assignment] = deque()
+        self._tasks: dict[Assignment, asyncio.Task[None]] = {}
+        self._begin_is_due = self._end_is_due = False
+        self._scheduler: Scheduler | None = None
+        self._handling: Handling | None = None
+
+    def serve(self, scheduler: Scheduler, handling: Handling) -> None:
+        """Work for these from now on."""
+        self._scheduler, self._handling = scheduler, handling
+
+    # From any thread
+
+    @property
+    def busy(self) -> int:
+        """How many assignments are here, running or waiting."""
+        return len(self._tasks) + len(self._waiting)
+
+    @property
+    def free_slots(self) -> int:
+        """How many more coroutines could begin now."""
+        return max(self.slots - self.busy, 0)
+
+    def held(self) -> list[Assignment]:
+        """Every assignment that is here."""
+        with self._lock:
+            return [*self._tasks, *self._waiting]
+
+    def submit(self, assignments: Sequence[Assignment]) -> None:
+        """Handle these as soon as there are slots."""
+        with self._lock:
+            self._waiting.extend(assignments)
+            if self._begin_is_due:
+                return
+            self._begin_is_due = True
+        self._get_loop().call_soon_threadsafe(self._begin)
+
+    def is_on_loop(self) -> bool:
+        """Whether the caller runs on the loop, which must not be kept waiting."""
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # no loop runs in this thread
+            return False
+
+    def cancel(self, assignment: Assignment) -> None:
+        """Raise CancelledError in the coroutine that handles it."""
+        task = self._tasks.get(assignment)
+        if task is not None:
+            self._get_loop().call_soon_threadsafe(task.cancel)
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run one coroutine on the loop and wait for it, in any thread but the loop's."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._get_loop()).result()
+
+    def close(self) -> None:
+        """Cancel what still runs, and end the loop if it is our own."""
+        with self._lock:
+            loop, tasks = self._loop, list(self._tasks.values())
+            self._waiting.clear()
+        if loop is None or loop.is_closed():
+            return
+        for task in tasks:
+            loop.call_soon_threadsafe(task.cancel)
+        if self._is_own and self.thread is not None:
+            loop.call_soon_threadsafe(lambda: loop.create_task(self._finish(loop)))
+            self.thread.join(CANCEL_SECONDS + 0.5)
+
+    def _get_loop(self) -> asyncio.AbstractEventLoop:
+        """The loop; our own one is started when it is first needed."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self.thread = threading.Thread(
+                    target=self._run_loop, args=(self._loop,), name="pysqlbox-loop", daemon=True
+                )
+                self.thread.start()
+            return self._loop
+
+    def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+        finally:
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.close()
+
+    # On the loop
+
+    async def _finish(self, loop: asyncio.AbstractEventLoop) -> None:
+        me = asyncio.current_task()
+        tasks = [task for task in asyncio.all_tasks() if task is not me]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
+        loop.stop()
+
+    def _begin(self) -> None:
+        with self._lock:
+            self._begin_is_due = False
+            loop = asyncio.get_running_loop()
+            while self._waiting and len(self._tasks) < self.slots:
+                assignment = self._waiting.popleft()
+                task = loop.create_task(self._handle(assignment))
+                self._tasks[assignment] = task
+
+    async def _handle(self, assignment: Assignment) -> None:
+        if self._handling is None or self._scheduler is None:
+            raise RuntimeError("the coroutines serve nobody")
+        steps = self._handling.steps(assignment, self.tally, on_loop=True)
+        try:
+            call = next(steps)
+            while True:
+                try:
+                    answer: Answer = await _awaited(call), None
+                except BaseException as error:  # noqa: BLE001  # whatever a handler raises is its answer
+                    answer = None, error
+                call = steps.send(answer)
+        except StopIteration:
+            pass
+        except Exception:  # a fault of ours must cost the others nothing
+            held = [message.id for message in assignment.held()]
+            assignment.box.log.exception("%s: messages %s are left to leases", assignment.box.name, held)
+        finally:
+            with self._lock:
+                del self._tasks[assignment]
+            if not self._end_is_due:  # one word to the threads for all that end in this round
+                self._end_is_due = True
+                asyncio.get_running_loop().call_soon(self._tell, self._scheduler)
+
+    def _tell(self, scheduler: Scheduler) -> None:
+        self._end_is_due = False
+        self._begin()
+        scheduler.coroutines_ended()
+
+
+async def _awaited(call: Callable[[], Any]) -> Any:
+    answer = call()
+    return await answer if inspect.isawaitable(answer) else answer

@@ -1,0 +1,163 @@
+"""Talking to the database about a box: what is done goes there, what is to be done comes back."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
+from pysqlbox.worker.assignment import Assignment
+from pysqlbox.worker.database import WorkerConnection
+from pysqlbox.worker.outcomes import Outcomes
+from pysqlbox.worker.plan import plan
+from pysqlbox.worker.scheduler import Scheduler
+from pysqlbox.worker.served_box import ServedBox
+
+if TYPE_CHECKING:
+    from pysqlbox.worker.worker_thread import WorkerThread
+
+__all__ = ["Exchange"]
+
+#: After the database has refused a call as such, the box is left alone for so long.
+REFUSED_SECONDS = 1.0
+
+
+class Exchange:
+    """Settles and claims in one call, on one of the few connections that the threads share."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        owner: uuid.UUID,
+        lease_seconds: int,
+        connect: Callable[[], WorkerConnection],
+        held: Callable[[], Iterable[Assignment]],
+    ) -> None:
+        """``held`` answers what this worker works on."""
+        self._scheduler = scheduler
+        self._owner = owner
+        self._lease_seconds = lease_seconds
+        self._connect = connect
+        self._held = held
+        self._free: list[WorkerConnection] = []
+        self._closed = False
+
+    def run(self, thread: WorkerThread, box: ServedBox) -> None:
+        """Settle what is done and claim what can be done; what comes is handed to the scheduler."""
+        scheduler = self._scheduler
+        topics = box.claim_topics()
+        claim = 0 if scheduler.stopping else self._claim_size(box)
+        if topics is not None and not topics:
+            claim = 0
+        progress, wakes = scheduler.progress, box.wakes
+        outcomes = box.outcomes.take()
+        asked_at = time.monotonic()
+        try:
+            with self.connection() as connection:
+                messages = connection.settle(
+                    box.queue, self._owner, outcomes, claim, self._lease_seconds, topics
+                )
+        except PysqlboxError as error:
+            self._failed(box, outcomes, error)
+            scheduler.end_turn(thread)
+            return
+        self._succeeded(box, outcomes)
+        if not claim:
+            scheduler.asked_nothing(thread, box, wakes)
+            return
+        box.log.debug("%s: claimed %d of %d", box.name, len(messages), claim)
+        self._note_lost(box, messages)
+        assignments, grouped = plan(box, messages, asked_at)
+        if grouped:
+            scheduler.groups_seen = True
+        scheduler.answered(
+            thread, box, assignments, asked=claim, got=len(messages), progress=progress, wakes=wakes
+        )
+
+    def _note_lost(self, box: ServedBox, messages: list[Any]) -> None:
+        """What this worker has claimed again is not what an older assignment still holds."""
+        again = {message.id for message in messages if message.attempt}
+        if not again:
+            return
+        for assignment in self._held():
+            if assignment.box is box and assignment.lose(again):
+                box.log.warning("%s: a message was claimed again while its handler runs", box.name)
+
+    def _claim_size(self, box: ServedBox) -> int:
+        scheduler = self._scheduler
+        return box.claim_size(scheduler.idle_threads(), len(scheduler.ready), scheduler.free_slots())
+
+    def settle(self, box: ServedBox, connection: WorkerConnection | None = None) -> None:
+        """Only settle what is done; what cannot be settled now stays for later."""
+        outcomes = box.outcomes.take()
+        if not outcomes:
+            return
+        try:
+            with contextlib.nullcontext(connection) if connection else self.connection() as used:
+                used.settle(box.queue, self._owner, outcomes, 0, self._lease_seconds, None)
+        except PysqlboxError as error:
+            self._failed(box, outcomes, error, connection)
+        else:
+            self._succeeded(box, outcomes)
+
+    @contextlib.contextmanager
+    def connection(self) -> Iterator[WorkerConnection]:
+        """One of the connections that are open and free, else a new one."""
+        try:
+            connection = self._free.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            yield connection
+        finally:
+            if self._closed or len(self._free) >= self._scheduler.turns:
+                connection.close()
+            else:
+                self._free.append(connection)
+
+    def close(self) -> None:
+        """Close the connections: the free ones now, the others when they come back."""
+        self._closed = True
+        while self._free:
+            self._free.pop().close()
+
+    def _succeeded(self, box: ServedBox, outcomes: Outcomes) -> None:
+        if box.failures:
+            box.failures = 0
+            box.log.info("%s: the database answers again", box.name)
+        if outcomes:
+            self._scheduler.settled()
+
+    def _failed(
+        self,
+        box: ServedBox,
+        outcomes: Outcomes,
+        error: PysqlboxError,
+        connection: WorkerConnection | None = None,
+    ) -> None:
+        """Keep the results; after an outage everything is sent again, after a refusal each by itself."""
+        if isinstance(error, DatabaseUnavailable):
+            box.outcomes.give_back(outcomes)
+            if not box.failures:
+                box.log.error("%s: the database does not answer: %s", box.name, error)
+            box.retreat(most=0.3 if self._scheduler.stopping else 5.0)
+            return
+        box.log.error("%s: settle or claim refused: %s", box.name, error)
+        box.next_poll = time.monotonic() + REFUSED_SECONDS
+        with contextlib.nullcontext(connection) if connection else self.connection() as used:
+            for part in outcomes.parts():
+                self._settle_part(box, part, used)
+
+    def _settle_part(self, box: ServedBox, part: Outcomes, connection: WorkerConnection) -> None:
+        """What is wrong with one must not cost the others."""
+        try:
+            connection.settle(box.queue, self._owner, part, 0, self._lease_seconds, None)
+        except DatabaseUnavailable:
+            box.outcomes.give_back(part)
+        except PysqlboxError as error:
+            box.log.error("%s: %r is left to its lease: %s", box.name, part, error)
+        else:
+            self._scheduler.settled()

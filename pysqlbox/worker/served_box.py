@@ -1,0 +1,166 @@
+"""One box that a worker serves: when to ask it again, how much to ask for, and what to tell it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pysqlbox.worker.handlers import Handlers
+from pysqlbox.worker.logs import log_of
+from pysqlbox.worker.outcomes import Outcomes
+from pysqlbox.worker.settings import Settings
+
+if TYPE_CHECKING:
+    from pysqlbox.queue import Queue
+
+__all__ = ["JOIN_WAIT", "NEVER", "ServedBox"]
+
+#: The topic of the messages that wait for joins; they wait however long it takes.
+JOIN_WAIT = "join.wait"
+#: How much handling one claim should bring each thread: short enough that nothing waits long behind it.
+CLAIM_SECONDS = 0.02
+#: What one thread gets through in less is not worth a second one.
+QUICK_SECONDS = 0.005
+#: A handler that takes longer than this may well wait for something, while another thread goes on.
+QUICK_EACH = 0.0002
+#: What a box whose handlers are not timed yet is asked for.
+FIRST_CLAIM = 4
+#: The shortest pause between two claims that find nothing; each pause after it is twice as long.
+EAGER_SECONDS = 0.0015
+#: Results wait this long for a claim to go with; without one so near they go at once.
+RIDE_SECONDS = 0.003
+#: After this long without work ask half as often.
+DROWSY_AFTER = 5.0
+#: A handler that takes this long was not merely interrupted: it counts at once.
+SURELY_SLOW = 0.02
+#: What a claim may ask for.
+MOST = 10_000
+#: The time of what does not come by itself.
+NEVER = float("inf")
+
+
+class ServedBox:
+    """What the worker knows of one box. The scheduler's lock guards the times and the counts."""
+
+    def __init__(
+        self,
+        queue: Queue,
+        handlers: Handlers,
+        settings: Settings,
+        *,
+        topics: Sequence[str] | None,
+        threads: int,
+        max_attempts: int | None,
+    ) -> None:
+        """``max_attempts``: the worker's, else the box's; None where this user may not read it."""
+        self.queue = queue
+        self.name: str = queue.name
+        self.log = log_of(queue.box)
+        self.handlers = handlers
+        self.settings = settings
+        self.topics = None if topics is None else list(topics)
+        self.batch_size = batch_size = settings.batch_size
+        self.threads = threads
+        #: How much of what all threads may hold one of them may claim for itself.
+        self.share = min(max(batch_size * (threads // min(2, threads)), batch_size), MOST)
+        self.poll_seconds = settings.poll_seconds
+        self.max_attempts = max_attempts
+        self.outcomes = Outcomes()
+        self.wakes = 0
+        self.next_poll = 0.0
+        #: Whether the last claim brought all that it asked for.
+        self.full = False
+        self.failures = 0  # how many calls in a row the database has not answered
+        self.dry_claims = 0  # how many claims in a row have found nothing, while the worker drains
+        self.last_work = time.monotonic()
+        self.dry_at = -1
+        self._cost: float | None = None
+
+    def gives_up(self, topic: str, attempt: int) -> bool:
+        """Whether a message that has now failed this often is surely given up; else the database decides."""
+        limit = self.max_attempts or 0
+        return 0 < limit <= attempt and topic != JOIN_WAIT
+
+    def limit_of(self, topic: str) -> int | None:
+        """What the database is to decide by: None is the box's setting as it is then."""
+        return 0 if topic == JOIN_WAIT else self.settings.max_attempts
+
+    def claim_size(self, idle: int = 1, waiting: int = 0, slots: int = 0) -> int:
+        """How many messages to ask for, where so many threads are idle and so many messages wait here.
+
+        One for each idle thread, and what all threads get through in a short while. Where handlers take next
+        to no time, a thread claims what others would have, who stay asleep: a claim costs the database much
+        more than another message in it does. ``slots``: how many coroutine handlers more could begin.
+        """
+        if self.handlers.any_async:
+            size = slots + (max(idle - waiting, 0) if self.handlers.any_sync else 0)
+            return min(size, self.batch_size if self.handlers.any_batch else MOST)
+        cost = self._cost
+        if cost is None:
+            return min(FIRST_CLAIM, self.batch_size)
+        quick = int(QUICK_SECONDS / cost)
+        if quick >= self.batch_size:
+            return self.batch_size if self.handlers.any_batch else min(quick, self.share)
+        size = max(idle, 1) + self.threads * int(CLAIM_SECONDS / cost) - waiting
+        most = self.batch_size if self.handlers.any_batch else self.batch_size * self.threads
+        return max(min(size, most, MOST), 0)
+
+    def is_quick(self, count: int) -> bool:
+        """Whether so many messages are known to keep a thread for no more than a moment."""
+        cost = self._cost
+        return cost is not None and cost <= QUICK_EACH and cost * count <= QUICK_SECONDS
+
+    def note_cost(self, seconds: float, count: int = 1) -> None:
+        """Remember how long a message takes, the latest weighing most; what is surely slow counts at once."""
+        each = seconds / count
+        cost = self._cost
+        if cost is None or (each > SURELY_SLOW and each > 2 * cost):
+            self._cost = max(each, 1e-9)
+        else:
+            self._cost = cost + (each - cost) * 0.125
+
+    def claim_topics(self) -> list[str] | None:
+        """The topics to claim, None for all; those whose handlers are all busy wait in the database."""
+        busy = self.handlers.saturated()
+        if not busy:
+            return self.topics
+        wanted = self.topics if self.topics is not None else self.handlers.topics()
+        return [topic for topic in wanted if topic not in busy]
+
+    def due_at(self, now: float) -> float:
+        """When to talk to the database: for the next claim, or earlier to settle what is done."""
+        if self.failures or not self.outcomes or self.next_poll - now <= RIDE_SECONDS:
+            return self.next_poll
+        return now
+
+    def being_asked(self, now: float) -> None:
+        """Nobody else is to ask meanwhile, unless there is surely more."""
+        if not self.full:
+            self.next_poll = now + self.poll_seconds
+
+    def ask_later(self, now: float) -> None:
+        """Ask when somebody says so, or a poll is due."""
+        self.full = False
+        self.next_poll = now + self.poll_seconds
+
+    def schedule(self, asked: int, got: int, now: float) -> None:
+        """Set the time of the next claim by what this one brought."""
+        self.full = got >= asked
+        if got:
+            self.last_work = now
+            self.next_poll = now if got >= asked else now + EAGER_SECONDS
+            return
+        quiet = now - self.last_work
+        if quiet < DROWSY_AFTER:
+            wait = min(max(quiet, EAGER_SECONDS), self.poll_seconds)
+        else:
+            wait = 2 * self.poll_seconds
+        self.next_poll = now + wait
+
+    def retreat(self, *, most: float = 5.0) -> None:
+        """Leave the database alone for a while, twice as long after each failure."""
+        self.failures += 1
+        pause = random.uniform(0.5, 1) * min(0.1 * 2.0 ** min(self.failures, 10), most)
+        self.next_poll = time.monotonic() + pause

@@ -1,0 +1,96 @@
+"""Transactional handlers: what they write, what they send, and the end of their messages in one commit."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from pysqlbox.errors import InvalidState
+from pysqlbox.pool import Pool
+from pysqlbox.worker.assignment import Assignment
+from pysqlbox.worker.context import Context
+from pysqlbox.worker.handlers import Handler
+from pysqlbox.worker.results import Ack, Release, Result
+
+if TYPE_CHECKING:
+    from pysqlbox.box import Box
+
+__all__ = ["LeaseLost", "Transactions"]
+
+
+class LeaseLost(InvalidState):
+    """The message is not this worker's any more, so what its handler wrote was rolled back."""
+
+
+class _RollBack(Exception):
+    """Ends a transaction whose messages are not done."""
+
+
+class Transactions:
+    """Runs handlers in transactions, on connections of the worker's own or on the application's."""
+
+    def __init__(self, box: Box, owner: UUID, threads: int) -> None:
+        self._box = box
+        self._owner = owner
+        # With the worker's other connections no more than two for each thread, and four.
+        size = 2 * threads - 1 if threads > 1 else 2
+        self._pool = Pool(box.driver, box.target, size=size)
+
+    def run(
+        self,
+        assignment: Assignment,
+        handler: Handler,
+        messages: list[Any],
+        context: Context,
+        call: Callable[[], Any],
+    ) -> list[Result]:
+        """The results of messages; if all of them are Ack, that and what the handler wrote is committed."""
+        results: list[Result] = []
+        begin = self._own if handler.transactional is True else handler.transactional
+        assert callable(begin)
+        try:
+            with begin() as connection:
+                context.joined = connection
+                results.extend(handler.results_of(messages, call()))
+                if not all(isinstance(result, Ack) for result in results):
+                    raise _RollBack
+                self._ack(assignment, messages, connection)
+        except _RollBack:
+            # What was done for the others is undone as well, so they come again.
+            return [Release() if isinstance(result, Ack) else result for result in results]
+        finally:
+            context.joined = None
+        return results
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.close()
+
+    def _ack(self, assignment: Assignment, messages: list[Any], connection: Any) -> None:
+        """Make the messages done, in the handler's transaction."""
+        ids = [message.id for message in messages]
+        done = 0
+        if not assignment.overrun:
+            done = assignment.box.queue.ack(self._owner, ids, connection=connection)
+        if done < len(ids):
+            assignment.lose(ids)
+            raise LeaseLost(f"{len(ids) - done} of {len(ids)} messages are not this worker's any more")
+
+    @contextlib.contextmanager
+    def _own(self) -> Iterator[Any]:
+        """A psycopg or pyodbc connection in a transaction."""
+        driver = self._box.driver
+        with self._pool.connection() as raw:
+            raw.autocommit = False
+            try:
+                yield raw
+            except BaseException:
+                with contextlib.suppress(driver.database_error()):
+                    raw.rollback()
+                raise
+            try:
+                raw.commit()
+            except driver.database_error() as error:
+                raise driver.map_error(error, self._box.target) from error

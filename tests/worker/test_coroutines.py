@@ -1,0 +1,350 @@
+"""Coroutine handlers: many at once on one loop, with everything that handlers on threads have."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import psycopg
+import pytest
+
+import pysqlbox
+from pysqlbox import DeadLetter
+from pysqlbox.worker import Context, fixed
+from tests.support.database import Database
+from tests.worker.conftest import MakeWorker
+from tests.worker.support import Calls, connections, nothing, put, put_many, status, threads, until
+
+Queue = pysqlbox.Outbox | pysqlbox.Inbox
+
+
+class Gauge:
+    """How many are inside at once."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+
+    async def inside(self, seconds: float) -> None:
+        """Stays for a while."""
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self.now -= 1
+
+
+@pytest.mark.every_engine
+def test_many_run_at_once_whatever_the_threads(queue: Queue, make: MakeWorker) -> None:
+    gauge = Gauge()
+    worker = make(boxes=[queue.name], threads=1, async_slots=60)
+
+    @worker.handler("t")
+    async def handle(_message: Any) -> None:
+        await gauge.inside(0.4)
+
+    made = put_many(queue, 200)
+    assert worker.drain() == 200
+    assert {status(queue, message) for message in made[::20]} == {"Done"}
+    assert 40 <= gauge.most <= 60
+    assert threads() == []
+
+
+@pytest.mark.dialect("postgres")
+def test_a_thousand_need_three_connections(db: Database, box: pysqlbox.Box, make: MakeWorker) -> None:
+    gauge = Gauge()
+    worker = make(boxes=["outbox"], threads=2, async_slots=1000)
+
+    @worker.handler("t")
+    async def handle(_message: Any) -> None:
+        await gauge.inside(2.0)
+
+    put_many(box.outbox, 1000)
+    before = connections(db)
+    worker.start()
+    until(lambda: gauge.now == 1000, 20)
+    assert connections(db) - before <= 3
+    until(lambda: worker.stats().acked == 1000, 20)
+    worker.stop()
+
+
+def test_a_lock_between_handlers_and_a_shared_connection(
+    db: Database, box: pysqlbox.Box, make: MakeWorker
+) -> None:
+    """They are on one loop, so what belongs to a loop may be shared."""
+    if db.dialect != "postgres":
+        pytest.skip("psycopg's asynchronous connection is PostgreSQL's")
+    worker = make(boxes=["outbox"])
+    shared: dict[str, Any] = {}
+    found: list[int] = []
+
+    @worker.on_start
+    async def connect() -> None:
+        shared["lock"] = asyncio.Lock()
+        shared["connection"] = await psycopg.AsyncConnection.connect(db.url, autocommit=True)
+
+    @worker.on_stop
+    async def disconnect() -> None:
+        await shared["connection"].close()
+
+    @worker.handler("t")
+    async def handle(message: Any) -> None:
+        async with shared["lock"]:
+            cursor = await shared["connection"].execute("SELECT %s::int", (message.payload,))
+            found.append((await cursor.fetchone())[0])
+
+    put_many(box.outbox, 50)
+    assert worker.drain() == 50
+    assert sorted(found) == list(range(50))
+
+
+def test_concurrency_counts_coroutines(box: pysqlbox.Box, make: MakeWorker) -> None:
+    limited, free = Gauge(), Gauge()
+    worker = make(boxes=["outbox"], poll_seconds=30, listen=False)
+
+    async def slow(_message: Any) -> None:
+        await limited.inside(0.05)
+
+    async def other(_message: Any) -> None:
+        await free.inside(0.05)
+
+    worker.add_handler("limited", slow, concurrency=2)
+    worker.add_handler("free", other)
+    put_many(box.outbox, 20, "limited")
+    put_many(box.outbox, 20, "free")
+    worker.start()
+    until(lambda: worker.stats().acked == 40)
+    worker.stop()
+    assert limited.most == 2
+    assert free.most > 2
+
+
+def test_threads_and_coroutines_side_by_side_and_in_one_group(box: pysqlbox.Box, make: MakeWorker) -> None:
+    """A group's order holds across both kinds."""
+    seen: list[tuple[str | None, int]] = []
+    names: set[str] = set()
+    worker = make(boxes=["outbox"], threads=3)
+
+    def on_thread(message: Any) -> None:
+        names.add(threading.current_thread().name)
+        assert threading.current_thread().name != "pysqlbox-loop"
+        time.sleep(0.002)
+        seen.append((message.group_id, message.id))
+
+    async def on_loop(message: Any) -> None:
+        names.add(threading.current_thread().name)
+        assert threading.current_thread().name == "pysqlbox-loop"
+        await asyncio.sleep(0.002)
+        seen.append((message.group_id, message.id))
+
+    worker.add_handler("thread", on_thread)
+    worker.add_handler("loop", on_loop)
+    made: dict[str | None, list[int]] = {"a": [], "b": [], None: []}
+    for number in range(90):
+        group = ("a", "b", None)[number % 3]
+        topic = ("thread", "loop")[number // 2 % 2]
+        made[group].append(put(box.outbox, topic, group_id=group))
+    assert worker.drain() == 90
+    for group in ("a", "b"):
+        assert [i for g, i in seen if g == group] == made[group]
+    assert sorted(i for _, i in seen) == sorted(i for ids in made.values() for i in ids)
+    assert "pysqlbox-loop" in names
+    assert len(names) > 1
+
+
+@pytest.mark.every_engine
+def test_a_coroutine_that_overruns_its_time_is_cancelled(queue: Queue, make: MakeWorker) -> None:
+    ended: list[str] = []
+    worker = make(boxes=[queue.name], backoff=fixed(60))
+
+    async def handle(_message: Any) -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    worker.add_handler("t", handle, timeout=0.3)
+    message = put(queue)
+    worker.start()
+    until(lambda: ended)
+    until(lambda: queue.get(message).attempt == 1)
+    assert "0.3 seconds" in (queue.get(message).last_error or "")
+    assert worker.stop()
+    assert worker.stats().retried == 1
+
+
+def test_one_that_ignores_its_cancellation_keeps_its_place(box: pysqlbox.Box, make: MakeWorker) -> None:
+    calls = Calls()
+    go = threading.Event()
+    worker = make(boxes=["outbox"], backoff=fixed(0.01), max_attempts=0)
+
+    async def handle(message: Any) -> None:
+        call = calls.begin(message)
+        while not go.is_set() and len(calls.all) == 1:
+            try:
+                await asyncio.sleep(0.05)
+            except asyncio.CancelledError:
+                continue
+        calls.end(call)
+
+    worker.add_handler("t", handle, timeout=0.2, concurrency=1)
+    message = put(box.outbox)
+    worker.start()
+    until(lambda: box.outbox.get(message).attempt == 1)
+    time.sleep(0.5)
+    assert len(calls.all) == 1
+    go.set()
+    until(lambda: status(box.outbox, message) == "Done")
+    worker.stop()
+    assert calls.most == 1
+
+
+def test_stop_lets_coroutines_finish_and_releases_the_rest(box: pysqlbox.Box, make: MakeWorker) -> None:
+    begun: list[int] = []
+    ended: list[int] = []
+    worker = make(boxes=["outbox"], async_slots=5)
+
+    @worker.handler("t")
+    async def handle(message: Any) -> None:
+        begun.append(message.id)
+        await asyncio.sleep(0.5)
+        ended.append(message.id)
+
+    made = put_many(box.outbox, 30)
+    worker.start()
+    until(lambda: len(begun) >= 5)
+    assert worker.stop(10)
+    assert begun == ended
+    found = {message: status(box.outbox, message) for message in made}
+    assert {m for m, state in found.items() if state == "Done"} == set(ended)
+    assert set(found.values()) == {"Done", "Ready"}
+    assert threads() == []
+
+
+def test_stop_does_not_wait_longer_than_its_timeout(box: pysqlbox.Box, make: MakeWorker) -> None:
+    worker = make(boxes=["outbox"])
+
+    @worker.handler("t")
+    async def handle(_message: Any) -> None:
+        await asyncio.sleep(60)
+
+    message = put(box.outbox)
+    worker.start()
+    until(lambda: worker.stats().busy_threads and status(box.outbox, message) == "InProgress")
+    began = time.monotonic()
+    assert not worker.stop(0.3)
+    assert time.monotonic() - began < 4
+    assert (status(box.outbox, message), box.outbox.get(message).attempt) == ("Ready", 0)
+    until(lambda: not threads())
+
+
+def test_stop_from_within_a_coroutine(box: pysqlbox.Box, make: MakeWorker) -> None:
+    worker = make(boxes=["outbox"])
+    answers: list[bool] = []
+
+    @worker.handler("t")
+    async def handle(_message: Any) -> None:
+        answers.append(worker.stop(5))
+        await asyncio.sleep(0.1)
+
+    message = put(box.outbox)
+    worker.start()
+    until(lambda: not threads())
+    assert answers == [False]
+    assert status(box.outbox, message) == "Done"
+
+
+def test_async_with_runs_handlers_on_the_callers_loop(box: pysqlbox.Box, make: MakeWorker) -> None:
+    loops: list[Any] = []
+    done: list[int] = []
+
+    async def main() -> None:
+        worker = make(boxes=["outbox"])
+        event = asyncio.Event()
+
+        @worker.handler("t")
+        async def handle(message: Any, context: Context) -> None:
+            loops.append(asyncio.get_running_loop())
+            assert not await context.sleep(0.01)
+            done.append(message.id)
+            if len(done) == 20:
+                event.set()  # what belongs to this loop
+
+        worker.add_handler("thread", nothing)
+        async with worker:
+            assert worker.is_running
+            made = await asyncio.to_thread(put_many, box.outbox, 20)
+            other = await asyncio.to_thread(put, box.outbox, "thread")
+            await asyncio.wait_for(event.wait(), 20)
+            while await asyncio.to_thread(status, box.outbox, other) != "Done":
+                await asyncio.sleep(0.02)
+        assert loops == [asyncio.get_running_loop()] * 20
+        assert sorted(done) == made
+
+    asyncio.run(main())
+    assert threads() == []
+
+
+def test_run_async_ends_when_its_task_is_cancelled(box: pysqlbox.Box, make: MakeWorker) -> None:
+    async def main() -> None:
+        worker = make(boxes=["outbox"])
+        ended: list[int] = []
+
+        @worker.handler("t")
+        async def handle(message: Any) -> None:
+            await asyncio.sleep(0.2)
+            ended.append(message.id)
+
+        message = await asyncio.to_thread(put, box.outbox)
+        task = asyncio.create_task(worker.run_async())
+        while not worker.stats().busy_threads:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert ended == [message]
+        assert not worker.is_running
+
+    asyncio.run(main())
+    assert threads() == []
+
+
+def test_run_async_ends_when_the_worker_is_stopped(box: pysqlbox.Box, make: MakeWorker) -> None:
+    async def main() -> None:
+        worker = make(boxes=["outbox"])
+
+        @worker.handler("t")
+        async def handle(_message: Any) -> DeadLetter:
+            worker.stop()
+            return DeadLetter("the last")
+
+        message = await asyncio.to_thread(put, box.outbox)
+        await asyncio.wait_for(worker.run_async(), 20)
+        assert box.outbox.get(message).last_error == "the last"
+
+    asyncio.run(main())
+
+
+def test_middleware_around_coroutines(box: pysqlbox.Box, make: MakeWorker) -> None:
+    seen: list[str] = []
+    worker = make(boxes=["outbox"])
+
+    @worker.middleware
+    async def around(_message: Any, _context: Context, call_next: Any) -> Any:
+        seen.append("before")
+        answer = await call_next()
+        seen.append("after")
+        return answer
+
+    @worker.handler("t")
+    async def handle(_message: Any) -> None:
+        await asyncio.sleep(0)
+        seen.append("handler")
+
+    put(box.outbox)
+    assert worker.drain() == 1
+    assert seen == ["before", "handler", "after"]

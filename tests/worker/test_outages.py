@@ -1,0 +1,244 @@
+"""A database that is slow, silent, away, or not there yet."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pysqlbox
+from pysqlbox.worker import Worker, database, fixed, lease_keeper
+from tests.support.database import Database
+from tests.worker.conftest import MakeWorker
+from tests.worker.processes import Journal, fill, processes
+from tests.worker.proxy import Proxy, proxy
+from tests.worker.support import OWNER, Calls, nothing, put, put_many, status, threads, until
+
+pytestmark = pytest.mark.dialect("postgres")
+
+
+def running(worker: Worker) -> bool:
+    """Whether it runs now."""
+    return worker.is_running
+
+
+@contextlib.contextmanager
+def behind_proxy(db: Database, **options: Any) -> Iterator[tuple[Proxy, Worker]]:
+    """A worker that reaches its database through a proxy."""
+    with proxy(db) as (between, url), pysqlbox.connect(url, schema=db.schema) as through:
+        worker = through.worker(
+            **{
+                "boxes": ["outbox"],
+                "poll_seconds": 0.1,
+                "reap_seconds": None,
+                "cleanup_seconds": None,
+                **options,
+            }
+        )
+        try:
+            yield between, worker
+        finally:
+            between.frozen.clear()
+            worker.stop(0.5)
+
+
+def test_a_stalled_database_makes_no_handler_late(db: Database, box: pysqlbox.Box, calls: Calls) -> None:
+    """The time of a handler begins when it is called, not when something was asked of the database."""
+    with behind_proxy(db, threads=1, handler_timeout=0.4) as (between, worker):
+        worker.add_handler("t", calls.handler(sleep=0.04))
+        made = put_many(box.outbox, 40)
+        worker.start()
+        until(lambda: len(calls.all) >= 3)
+        between.frozen.set()
+        time.sleep(1.2)
+        between.frozen.clear()
+        until(lambda: worker.stats().acked == 40)
+        worker.stop()
+    assert worker.stats().retried == 0
+    assert sorted(calls.ids) == made, "handled twice"
+
+
+@pytest.mark.every_engine
+def test_what_was_finished_during_an_outage_is_settled_with_its_result(
+    db: Database, box: pysqlbox.Box, monkeypatch: pytest.MonkeyPatch, calls: Calls
+) -> None:
+    """However many connections were tried meanwhile, and although a handler overran its time in between."""
+    monkeypatch.setattr(lease_keeper, "LIMIT_SECONDS", 1.0)
+    monkeypatch.setattr(database, "CALL_SECONDS", 1.0)
+    go = threading.Event()
+    with behind_proxy(db, threads=4, backoff=fixed(3600)) as (between, worker):
+
+        @worker.handler("t")
+        def handle(message: Any) -> Any:
+            call = calls.begin(message)
+            go.wait(10)
+            calls.end(call)
+            return pysqlbox.DeadLetter("no") if message.payload == "dead" else None
+
+        worker.add_handler("hangs", lambda _message: time.sleep(3), timeout=0.5)
+        made = [put(box.outbox), put(box.outbox, payload="dead"), put(box.outbox)]
+        hanging = put(box.outbox, "hangs")
+        worker.start()
+        until(lambda: len(calls.all) == 3 and status(box.outbox, hanging) == "InProgress")
+        between.frozen.set()
+        go.set()
+        time.sleep(3)
+        between.frozen.clear()
+        until(lambda: [status(box.outbox, message) for message in made] == ["Done", "Failed", "Done"], 20)
+        until(lambda: box.outbox.get(hanging).attempt == 1, 20)
+        assert sorted(calls.ids) == made, "handled again"
+        worker.stop(5)
+
+
+@pytest.mark.every_engine
+def test_a_silent_database_is_reported_within_ten_seconds_and_holds_up_no_end(
+    db: Database, box: pysqlbox.Box, caplog: pytest.LogCaptureFixture, calls: Calls
+) -> None:
+    with behind_proxy(db, threads=2) as (between, worker):
+        worker.add_handler("t", calls.handler())
+        put(box.outbox)
+        worker.start()
+        until(lambda: worker.stats().acked == 1)
+        between.frozen.set()
+        until(lambda: "has not answered for" in caplog.text, 10)
+        assert threads()
+        began = time.monotonic()
+        worker.stop(0.5)
+        assert time.monotonic() - began < 0.5 + 5
+        between.frozen.clear()
+    until(lambda: not threads())
+
+
+def test_a_process_ends_in_time_though_the_database_says_nothing(
+    db: Database, box: pysqlbox.Box, tmp_path: Path
+) -> None:
+    journal = Journal(tmp_path / "journal")
+    with proxy(db) as (between, url), processes(db, journal) as start:
+        fill(box, 2, sleep=1.0)
+        process = start(url, stop_timeout=1.0)
+        until(lambda: len(journal.of("begin")) == 2)
+        between.frozen.set()
+        time.sleep(0.3)
+        began = time.monotonic()
+        process.signal(signal.SIGTERM)
+        process.ended(10)
+        assert time.monotonic() - began < 1 + 5 + 1  # and what the interpreter takes
+        between.frozen.clear()
+
+
+def test_a_call_that_takes_too_long_is_cut_off_and_made_again(
+    db: Database, box: pysqlbox.Box, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(database, "CALL_SECONDS", 0.5)
+    with behind_proxy(db, threads=1, poll_seconds=0.05, listen=False, lease_seconds=1) as (between, worker):
+        worker.add_handler("t", nothing)
+        worker.start()
+        message = put(box.outbox)
+        until(lambda: status(box.outbox, message) == "Done")
+        between.frozen.set()
+        until(lambda: "did not answer in time" in caplog.text)
+        between.frozen.clear()  # the claim that was cut off may still reach the server, and get the message
+        message = put(box.outbox)
+        until(lambda: status(box.outbox, message) == "Done")
+        worker.stop()
+
+
+def test_a_worker_waits_for_a_database_that_is_down_at_the_start(
+    db: Database, box: pysqlbox.Box, caplog: pytest.LogCaptureFixture
+) -> None:
+    with proxy(db) as (between, url):
+        port = between.port
+    with pysqlbox.connect(url, schema=db.schema, retries=pysqlbox.Retries(attempts=1)) as through:
+        worker = through.worker(boxes=["outbox", "mail"], poll_seconds=0.1)
+        worker.add_handler("t", nothing)
+        runner = threading.Thread(target=worker.run)
+        runner.start()
+        until(lambda: "waiting for it" in caplog.text)
+        time.sleep(0.5)
+        assert running(worker)
+        assert sum("waiting for it" in record.getMessage() for record in caplog.records) == 1
+        message = put(box.queue("mail"))
+        with proxy(db, port=port):
+            until(lambda: status(box.queue("mail"), message) == "Done", 15)
+            worker.stop()
+            runner.join(5)
+    assert not runner.is_alive()
+    assert not running(worker)
+    until(lambda: not threads())
+
+
+def test_a_worker_can_be_stopped_while_it_waits_for_the_database() -> None:
+    with pysqlbox.connect(
+        "postgresql://nobody@127.0.0.1:1/none", retries=pysqlbox.Retries(attempts=1)
+    ) as nowhere:
+        worker = nowhere.worker()
+        worker.start()
+        assert running(worker)
+        assert worker.stop(1)
+        assert not running(worker)
+        assert worker.stats().busy_threads == 0
+    until(lambda: not threads())
+
+
+def test_what_waiting_does_not_mend_is_said_at_once(db: Database, caplog: pytest.LogCaptureFixture) -> None:
+    """A database that does not exist, or whose password is wrong, will not come by itself."""
+    url, _, query = db.url.partition("?")
+    with pysqlbox.connect(f"{url}_nowhere?{query}") as missing:
+        worker = missing.worker()
+        no_longer = threading.Timer(5, worker.stop)
+        no_longer.start()
+        with pytest.raises(pysqlbox.AccessDenied, match="does not exist"):
+            worker.run()
+        no_longer.cancel()
+        assert "waiting" not in caplog.text
+
+
+def test_interrupting_drain_stops_the_worker(box: pysqlbox.Box, make: MakeWorker, calls: Calls) -> None:
+    worker = make(boxes=["outbox"], threads=2)
+    worker.add_handler("t", calls.handler(sleep=0.3))
+    made = put_many(box.outbox, 20)
+
+    def interrupt() -> None:
+        until(lambda: calls.all)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    sender = threading.Thread(target=interrupt)
+    sender.start()
+    with pytest.raises(KeyboardInterrupt):
+        worker.drain()
+    sender.join()
+    assert not running(worker)
+    assert threads() == []
+    found = [status(box.outbox, message) for message in made]
+    assert set(found) == {"Done", "Ready"}
+    assert found.count("Done") == len(calls.all) == worker.stats().acked
+    assert len(box.outbox.claim(OWNER)) == found.count("Ready")
+
+
+def test_what_the_database_refuses_costs_the_others_nothing(
+    box: pysqlbox.Box, make: MakeWorker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that is refused as a whole is settled one by one."""
+    from pysqlbox.worker import outcomes
+
+    monkeypatch.setattr(outcomes, "storable", lambda error: str(error))  # what protects us from it otherwise
+    worker = make(boxes=["outbox"], threads=1)
+    worker.add_handler("bad", lambda _message: pysqlbox.DeadLetter("nul \0"))
+    worker.add_handler("t", nothing)
+    worker.add_handler("dead", lambda _message: pysqlbox.DeadLetter("d"))
+    bad = put(box.outbox, "bad")
+    good, dead = put(box.outbox), put(box.outbox, "dead")
+    with caplog.at_level(logging.ERROR):
+        worker.start()
+        until(lambda: status(box.outbox, good) == "Done" and status(box.outbox, dead) == "Failed")
+        until(lambda: "is left to its lease" in caplog.text)
+        worker.stop()
+    assert status(box.outbox, bad) == "InProgress"

@@ -1,0 +1,279 @@
+"""Transactional handlers: what they write, what they send and the message's end happen together or not."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pysqlbox
+from pysqlbox import DeadLetter, Release, Retry
+from pysqlbox.worker import Context, fixed
+from tests.package.support import django_alias, sqlalchemy_engine
+from tests.support.database import Database
+from tests.worker.conftest import MakeWorker
+from tests.worker.processes import Journal, processes
+from tests.worker.support import OWNER, Calls, put, put_many, status, until
+from tests.worker.test_leases import lose
+
+Queue = pysqlbox.Outbox | pysqlbox.Inbox
+
+
+def write(db: Database, connection: Any, identity: int) -> None:
+    """A handler's own statement."""
+    schema = f'"{db.schema}"' if db.dialect == "postgres" else f"[{db.schema}]"
+    connection.execute(f"INSERT INTO {schema}.effects (message) VALUES ({identity})")
+
+
+@pytest.mark.every_engine
+def test_effects_sends_and_the_end_come_in_one_commit(
+    db: Database, queue: Queue, box: pysqlbox.Box, make: MakeWorker, effects: Any
+) -> None:
+    worker = make(boxes=[queue.name])
+    seen: list[tuple[str, int]] = []
+
+    @worker.handler("t", transactional=True)
+    def handle(message: Any, context: Context) -> None:
+        write(db, context.connection, message.id)
+        box.queue("mail").enqueue("sent", str(message.id), connection=context.connection)  # type: ignore[call-arg]  # it is an outbox
+        seen.append((status(queue, message.id), len(effects())))
+
+    made = put_many(queue, 5)
+    assert worker.drain() == 5
+    assert effects() == made
+    assert {status(queue, message) for message in made} == {"Done"}
+    assert {state for state, _ in seen} == {"InProgress"}, "nothing shows before the commit"
+    assert seen[0][1] == 0
+    sent = box.queue("mail").claim(OWNER)
+    assert sorted(int(message.payload) for message in sent) == made
+    assert worker.stats().acked == 5
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (Retry(delay=60), ("Ready", 1)), (Release(delay=60), ("Ready", 0)), (DeadLetter("d"), ("Failed", 0)),
+        (ValueError("no"), ("Ready", 1)), (pysqlbox.NonRetryable("no"), ("Failed", 0)),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_only_an_ack_commits(
+    db: Database, queue: Queue, make: MakeWorker, effects: Any, answer: Any, expected: tuple[str, int]
+) -> None:
+    worker = make(boxes=[queue.name], backoff=fixed(60))
+
+    @worker.handler("t", transactional=True)
+    def handle(message: Any, context: Context) -> Any:
+        write(db, context.connection, message.id)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    message = put(queue)
+    worker.drain()
+    assert effects() == []
+    assert (status(queue, message), queue.get(message).attempt) == expected
+
+
+@pytest.mark.every_engine
+def test_a_lost_lease_rolls_back(
+    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = make(boxes=["outbox"], threads=1)
+
+    @worker.handler("t", transactional=True)
+    def handle(message: Any, context: Context) -> None:
+        lose(db, box.outbox, [message.id])
+        write(db, context.connection, message.id)
+
+    message = put(box.outbox)
+    worker.start()
+    until(lambda: "not this worker's any more" in caplog.text)
+    worker.stop()
+    assert effects() == []
+    stored = box.outbox.get(message)
+    assert stored.owner_token == OWNER
+    assert worker.stats().handled == 0, "its answer counts for nothing"
+
+
+@pytest.mark.dialect("postgres")
+def test_a_commit_that_fails_leaves_the_message_undone(
+    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
+) -> None:
+    constraint = "CONSTRAINT uq_effects UNIQUE (message) DEFERRABLE INITIALLY DEFERRED"
+    db.sql(f"ALTER TABLE {{schema}}.effects ADD {constraint}")
+    worker = make(boxes=["outbox"], backoff=fixed(60))
+
+    @worker.handler("t", transactional=True)
+    def handle(message: Any, context: Context) -> None:
+        write(db, context.connection, message.id)
+        write(db, context.connection, message.id)
+
+    message = put(box.outbox)
+    worker.drain()
+    assert effects() == []
+    assert (status(box.outbox, message), box.outbox.get(message).attempt) == ("Ready", 1)
+
+
+@pytest.mark.every_engine
+def test_a_handler_that_overran_its_time_commits_nothing(
+    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
+) -> None:
+    go = threading.Event()
+    worker = make(boxes=["outbox"], backoff=fixed(3600))
+
+    def handle(message: Any, context: Context) -> None:
+        write(db, context.connection, message.id)
+        go.wait(20)
+
+    worker.add_handler("t", handle, transactional=True, timeout=0.3)
+    message = put(box.outbox)
+    worker.start()
+    until(lambda: box.outbox.get(message).attempt == 1)
+    go.set()
+    assert worker.stop(10)
+    assert effects() == []
+    assert status(box.outbox, message) == "Ready"
+
+
+@pytest.mark.every_engine
+def test_batches_commit_whole_or_not_at_all(
+    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
+) -> None:
+    """One that is not done undoes what was done for the others; they come again and count no attempt."""
+    worker = make(boxes=["outbox"], threads=1, backoff=fixed(3600))
+
+    @worker.batch_handler("t", transactional=True)
+    def handle(messages: list[Any], context: Context) -> list[Any]:
+        for message in messages:
+            write(db, context.connection, message.id)
+        return [Retry() if message.payload == "bad" else None for message in messages]
+
+    made = [put(box.outbox) for _ in range(3)]
+    bad = put(box.outbox, payload="bad")
+    worker.drain()
+    assert effects() == made
+    assert [box.outbox.get(message).attempt for message in [*made, bad]] == [0, 0, 0, 1]
+    assert {status(box.outbox, message) for message in made} == {"Done"}
+
+
+@pytest.mark.every_engine
+def test_a_group_goes_on_behind_a_commit(
+    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any, calls: Calls
+) -> None:
+    worker = make(boxes=["outbox"], threads=3, poll_seconds=30, listen=False)
+
+    @worker.handler("t", transactional=True)
+    def handle(message: Any, context: Context) -> None:
+        call = calls.begin(message)
+        write(db, context.connection, message.id)
+        calls.end(call)
+
+    made = put_many(box.outbox, 12, group_id="g")
+    worker.start()
+    until(lambda: worker.stats().acked == 12)
+    worker.stop()
+    assert effects() == made
+    assert calls.ids == made
+    assert calls.most == 1
+
+
+@pytest.mark.dialect("postgres")
+def test_a_callable_brings_the_applications_own_transaction(
+    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
+) -> None:
+    """A SQLAlchemy session's, for one."""
+    sqlalchemy = pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed")
+    orm = pytest.importorskip("sqlalchemy.orm", reason="sqlalchemy is not installed")
+    engine = sqlalchemy_engine(db)
+    session_type = orm.sessionmaker(engine)
+    worker = make(boxes=["outbox"], backoff=fixed(3600))
+
+    @worker.handler("t", transactional=session_type.begin)
+    def handle(message: Any, context: Context) -> Any:
+        statement = sqlalchemy.text(f'INSERT INTO "{db.schema}".effects (message) VALUES (:id)')
+        context.connection.execute(statement, {"id": message.id})
+        return Retry() if message.payload == "bad" else None
+
+    good, bad = put(box.outbox), put(box.outbox, payload="bad")
+    worker.drain()
+    engine.dispose()
+    assert effects() == [good]
+    assert (status(box.outbox, good), status(box.outbox, bad)) == ("Done", "Ready")
+
+
+@pytest.mark.dialect("postgres")
+def test_djangos_atomic_is_one_of_them(
+    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
+) -> None:
+    pytest.importorskip("django", reason="django is not installed")
+    from pysqlbox.contrib.django import atomic
+
+    with django_alias(db) as alias:
+        worker = make(boxes=["outbox"], threads=2, backoff=fixed(3600))
+
+        @worker.handler("t", transactional=lambda: atomic(alias))
+        def handle(message: Any, context: Context) -> Any:
+            with context.connection.cursor() as cursor:
+                cursor.execute(f'INSERT INTO "{db.schema}".effects (message) VALUES (%s)', [message.id])
+            return Retry() if message.payload == "bad" else None
+
+        good, bad = put(box.outbox), put(box.outbox, payload="bad")
+        worker.drain()
+    assert effects() == [good]
+    assert (status(box.outbox, good), status(box.outbox, bad)) == ("Done", "Ready")
+
+
+def test_a_handler_that_is_not_transactional_has_no_connection(box: pysqlbox.Box, make: MakeWorker) -> None:
+    worker = make(boxes=["outbox"], backoff=fixed(3600))
+    worker.add_handler("t", lambda _message, context: context.connection)
+    message = put(box.outbox)
+    worker.drain()
+    assert "not transactional" in (box.outbox.get(message).last_error or "")
+
+
+def test_what_cannot_be_transactional_is_refused(make: MakeWorker) -> None:
+    async def coroutine(_message: Any) -> None:
+        pass
+
+    with pytest.raises(pysqlbox.InvalidArgument, match="transactional"):
+        make().add_handler("t", coroutine, transactional=True)
+    with pytest.raises(pysqlbox.InvalidArgument, match="transactional"):
+        make().add_handler("t", lambda _message: None, transactional="yes")  # type: ignore[arg-type]
+
+
+@pytest.mark.every_engine
+@pytest.mark.parametrize("moment", ["begun", "written", "sent", "committing"])
+def test_kill_at_any_moment_shows_effect_and_end_or_neither(
+    db: Database, box: pysqlbox.Box, effects: Any, tmp_path: Path, moment: str
+) -> None:
+    """With kill -9, after each statement of a handler, until all is done by another process."""
+    journal = Journal(tmp_path / "journal")
+    made = put_many(box.outbox, 12)
+    module = "tests.worker.transactional_program"
+    lease = 1 if db.dialect == "postgres" else 6
+    with processes(db, journal, module=module) as start:
+        for turn in range(2):
+            victim = start(lease_seconds=lease, threads=2, moment=moment, every=4)
+            until(lambda turn=turn: len(journal.of("hang")) > turn)  # type: ignore[misc]  # a loop's lambda
+            time.sleep(0.1)
+            victim.kill()
+            check(db, box, effects)
+        last = start(lease_seconds=lease, threads=2, moment="never", every=1)
+        until(lambda: {status(box.outbox, message) for message in made} == {"Done"}, 40)
+        last.stop()
+    assert effects() == made, "each exactly once"
+    sent = [int(message.payload) for message in box.queue("mail").claim(OWNER, batch_size=100)]
+    assert sorted(sent) == made
+    check(db, box, effects)
+
+
+def check(db: Database, box: pysqlbox.Box, effects: Any) -> None:
+    """What is done has had its effect, and the other way round."""
+    rows = db.sql("SELECT id FROM {schema}.outbox_messages WHERE status = 'Done'")
+    assert sorted(int(str(row["id"])) for row in rows) == effects()
+    del box

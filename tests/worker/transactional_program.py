@@ -1,0 +1,60 @@
+"""A worker process with a transactional handler that hangs at a moment, to be killed there.
+
+Run as ``python -m tests.worker.transactional_program URL SCHEMA JOURNAL OPTIONS``; of the options ``moment``
+says after which statement every so manieth call (``every``) hangs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+import time
+from typing import Any
+
+import pysqlbox
+from pysqlbox.worker import Context, transactions
+from tests.worker.program import Journal
+
+
+def main(url: str, schema: str, journal_path: str, options: str) -> None:
+    """Works until a signal comes."""
+    journal = Journal(journal_path)
+    settings = json.loads(options)
+    moment, every = settings.pop("moment"), settings.pop("every")
+    numbers = itertools.count(1)
+
+    def hang(message: Any, at: str, number: int) -> None:
+        if at == moment and number % every == 0:
+            journal.write("hang", message)
+            time.sleep(600)
+
+    acknowledge = transactions.Transactions._ack
+    current: dict[int, int] = {}
+
+    def ack(self: Any, assignment: Any, messages: list[Any], connection: Any) -> None:
+        acknowledge(self, assignment, messages, connection)
+        hang(messages[0], "committing", current[messages[0].id])
+
+    transactions.Transactions._ack = ack  # type: ignore[method-assign]  # the last moment before the commit
+    with pysqlbox.connect(url, schema=schema) as box:
+        worker = box.worker(**settings)
+        quoted = f'"{schema}"' if url.startswith("postgresql") else f"[{schema}]"
+
+        @worker.handler("t", transactional=True)
+        def handle(message: Any, context: Context) -> None:
+            number = current[message.id] = next(numbers)
+            hang(message, "begun", number)
+            context.connection.execute(f"INSERT INTO {quoted}.effects (message) VALUES ({message.id})")
+            hang(message, "written", number)
+            mail: Any = box.queue("mail")
+            mail.enqueue("sent", str(message.id), connection=context.connection)
+            hang(message, "sent", number)
+
+        worker.on_start(lambda: print("ready", flush=True))
+        worker.run()
+    print(json.dumps({"left": []}), flush=True)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
