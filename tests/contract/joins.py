@@ -171,7 +171,7 @@ def joins_of(rows: list[Row]) -> list[UUID]:
 
 def follow_ups(box: Box, *topics: str) -> list[Row]:
     """Claims the messages that resolved joins have enqueued."""
-    return box.claim(topics=list(topics), batch_size=100)
+    return box.claim(topics=list(topics), batch_size=100, lease_seconds=3600)
 
 
 def _message_id(message: Any) -> object:

@@ -115,7 +115,7 @@ def test_ibx_014_a_message_that_is_cleaned_away_meanwhile_is_not_lost(inbox: Box
         arguments: Row = {"ids": [old]} if gone == "discard" else {"retention_seconds": 5}
         assert inbox.affected(gone, **arguments) <= 1
         blocker.commit()
-        rows = waiting.result(timeout=30)
+        rows = waiting.result(timeout=300)
     assert rows[0]["outcome"] == "done"
     found = inbox.call("find", message_id="2", source="s")
     if rows[1]["outcome"] != "done":
