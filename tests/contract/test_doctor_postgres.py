@@ -96,8 +96,10 @@ def test_doctor_names_a_replication_slot_that_nobody_uses(db: Database) -> None:
 def test_doctor_sees_autovacuum_off(db: Database) -> None:
     (row,) = found(db, "autovacuum", "server")
     assert "autovacuum is off" in row["detail"], "the servers of these tests have it off"
-    assert found(db, "autovacuum", "table ") == []
     with db.session() as session:
+        # Dead rows that earlier tests have left are as good as vacuumed.
+        session.sql("SELECT pg_stat_reset()")
+        assert found(session, "autovacuum", "table ") == []
         session.sql("ALTER TABLE {schema}.mail_lease SET (autovacuum_enabled = false)")
         (row,) = found(session, "autovacuum", "table ")
         assert (row["level"], row["subject"]) == ("error", "table mail_lease")

@@ -42,7 +42,7 @@ PLANTED: list[tuple[Bug, str]] = [
         Bug(
             "no second look at a group whose row was locked",
             "queue/_regroup.sql",
-            [("WHERE g.group_id = ANY (unsure) AND g.group_id <> ALL (alone)", "WHERE false")],
+            [("WHERE u.group_id <> ALL (alone)", "WHERE false")],
         ),
         "a group is emptied while two add to it",
     ),
@@ -150,7 +150,7 @@ PLANTED: list[tuple[Bug, str]] = [
         Bug(
             "a withdrawal waits for a claim",
             "queue/_withdraw.sql",
-            [("FOR UPDATE OF c SKIP LOCKED", "FOR UPDATE OF c")],
+            [("FOR UPDATE SKIP LOCKED", "FOR UPDATE")],
         ),
         "two replace one message that a worker claims",
     ),
@@ -162,7 +162,12 @@ PLANTED: list[tuple[Bug, str]] = [
         Bug(
             "a collapse waits for a collapse",
             "queue/_replace.sql",
-            [("FOR UPDATE OF o SKIP LOCKED", "FOR UPDATE OF o")],
+            [
+                (
+                    "AND o.id < k.id\n                FOR UPDATE SKIP LOCKED",
+                    "AND o.id < k.id\n                FOR UPDATE",
+                )
+            ],
         ),
         "two replace one message that a worker claims",
     ),

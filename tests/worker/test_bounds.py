@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
@@ -83,7 +84,9 @@ def test_a_place_is_left_once_however_late_the_handler_returns(box: pysqlbox.Box
     """At the very moment of the write-off too: never more at once than the limit."""
     calls = Calls()
     worker = make(boxes=["outbox"], threads=4, backoff=fixed(0.01), handler_timeout=0.05, max_attempts=0)
-    worker.add_handler("t", calls.handler(sleep=0.052), concurrency=1)
+    in_time, late = calls.handler(sleep=0.052), calls.handler(sleep=0.3)
+    turns = itertools.cycle((in_time, in_time, in_time, late))
+    worker.add_handler("t", lambda message: next(turns)(message), concurrency=1)
     put_many(box.outbox, 12)
     worker.start()
     until(lambda: len(calls.all) >= 12, 20)

@@ -26,7 +26,7 @@ BEGIN
                 INNER JOIN sys.schemas AS s ON s.schema_id = x.schema_id
                 LEFT JOIN sys.sql_modules AS m ON m.object_id = x.object_id
                 WHERE s.name = {{ schema | literal }}
-            ) AS o ON o.name = u.object_name
+            ) AS o ON u.object_name = o.name
             WHERE u.object_name IS NOT NULL AND u.catalog_hash IS NOT NULL
                 AND (o.name IS NULL OR o.hash <> u.catalog_hash)
             ORDER BY u.id
