@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -51,6 +52,31 @@ def test_contract_many_resolves_at_once_enqueue_one_follow_up(db: Database) -> N
         stress_joins.many_resolve_at_once(db)
     else:
         stress_joins.many_resolve_at_once(db, connections=6, rounds=3)
+
+
+@pytest.mark.dialect("postgres")  # T-SQL marks all by one statement, in the order of its index
+def test_steps_are_marked_in_the_order_of_their_ids(db: Database) -> None:
+    """Whoever waits for the first of several holds none of the others, in whatever order they came."""
+    join_id = db.one("join_start", tenant_id="t", expected_steps=2)["join_id"]
+    steps = [db.one("outbox_enqueue", topic="t", payload="p") for _ in range(2)]
+    for step in steps:
+        db.call("join_attach", join_id=join_id, message_id=step["message_id"])
+    first, second = (step["id"] for step in steps)
+    lock = "SELECT FROM {schema}.join_member WHERE id = %s FOR UPDATE NOWAIT"
+    waiting = "SELECT pid FROM pg_stat_activity WHERE pid = %s AND wait_event_type = 'Lock'"
+    with db.session() as holder, db.session() as marker, ThreadPoolExecutor(1) as pool:
+        holder.sql(lock, first)
+        pid = marker.sql("SELECT pg_backend_pid() AS pid")[0]["pid"]
+        marking = pool.submit(marker.sql, "SELECT {schema}._join_mark(%s, 'completed')", [second, first])
+        try:
+            while not db.sql(waiting, pid):
+                assert not marking.done()
+            with db.session() as other:
+                other.sql(lock, second)
+        finally:
+            holder.rollback()
+            marking.result(60)
+            marker.rollback()
 
 
 @pytest.mark.dialect("postgres")  # Babelfish's connections take too long to open for so many

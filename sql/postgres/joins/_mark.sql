@@ -14,12 +14,13 @@ AS $$
     -- locks: none
     -- role: internal
 BEGIN
-    -- Looked up with locks, so in a subquery of its own, whatever the planner knew of the table.
+    -- Looked up with locks, so in a subquery of its own, whatever the planner knew of the table; and in the order of the
+    -- ids, for others mark several too, and wait.
     UPDATE {{ db.join_member }} AS jm
     SET counted = state
     WHERE jm.ctid = ANY (ARRAY(
         SELECT f.ctid
-        FROM unnest(ids) AS u (id)
+        FROM (SELECT i.id FROM unnest(ids) AS i (id) ORDER BY i.id) AS u
         CROSS JOIN LATERAL (
             SELECT n.ctid FROM {{ db.join_member }} AS n WHERE n.id = u.id AND n.counted IS NULL FOR NO KEY UPDATE
         ) AS f
