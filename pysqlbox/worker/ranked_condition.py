@@ -1,8 +1,7 @@
 """A condition that wakes its threads by rank.
 
 ``threading.Condition`` wakes whoever has waited longest, so a worker with little to do would use all its
-threads in turn, each with a connection and with plans that the server has to make for it first. Here the
-first ones do everything that they can do, and the last ones do not even connect before they are needed.
+threads in turn. Here the first ones do everything that they can do, and the last ones sleep on.
 """
 
 from __future__ import annotations
