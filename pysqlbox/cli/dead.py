@@ -26,6 +26,7 @@ def dead() -> None:
 
     \b
     Examples:
+      pysqlbox dead causes
       pysqlbox dead list --topic order.created
       pysqlbox dead show 17
       pysqlbox dead replay 17 18
@@ -69,6 +70,32 @@ def list_(
     else:
         click.echo("no dead letters", err=True)
     if not letters:
+        ctx.exit(1)
+
+
+@dead.command()
+@url_option
+@schema_option
+@box_option
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
+@json_option
+@click.pass_context
+def causes(ctx: click.Context, url: str | None, schema: str, name: str, limit: int, as_json: bool) -> None:
+    """Count dead messages by topic and cause: one fault is one row. Exit code 1: there are none."""
+    with deployment(url, schema) as box:
+        found = box.queue(name).dead_causes(limit=limit)
+    if as_json:
+        echo_json(found)
+    elif found:
+        titles = ["messages", "topic", "newest (UTC)", "one of them", "cause"]
+        rows = [
+            (each.messages or "", each.topic, each.newest_died_at, each.sample_id or "", each.cause)
+            for each in found  # the last may be about all that are older
+        ]
+        click.echo(table(titles, rows, right=("messages", "one of them")))
+    else:
+        click.echo("no dead letters", err=True)
+    if not found:
         ctx.exit(1)
 
 

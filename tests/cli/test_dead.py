@@ -35,6 +35,26 @@ def test_list_of_nothing_ends_with_1(run: Run, box: Box) -> None:
     assert json.loads(run("dead", "list", "--topic", "other", "--json", code=1).output) == []
 
 
+def test_causes_are_one_row_a_fault(run: Run, box: Box) -> None:
+    ids = kill(box, "s3cr3t", "s3cr3t", error="customer 4711 has no [31maddress\nTraceback")
+    ids += kill(box, "s3cr3t", error="timeout")
+    header, first, second = run("dead", "causes").output.splitlines()
+    assert header.split()[:2] == ["messages", "topic"]
+    assert first.split()[:2] == ["2", "t"]
+    assert "has no" in first
+    assert "\x1b" not in first
+    assert second.split()[0] == "1"
+    assert "timeout" in second
+    found = json.loads(run("dead", "causes", "--json").output)
+    assert [(each["messages"], each["sample_id"] in ids) for each in found] == [(2, True), (1, True)]
+    assert len(json.loads(run("dead", "causes", "--limit", 1, "--json").output)) == 1
+    assert "s3cr3t" not in run("dead", "causes").output
+
+
+def test_causes_of_nothing_end_with_1(run: Run) -> None:
+    assert run("dead", "causes", code=1).stderr == "no dead letters\n"
+
+
 @pytest.mark.parametrize("name", ["outbox", "orders"])
 def test_show_shows_a_message_whole(run: Run, box: Box, name: str) -> None:
     payload = '{"a": "\x1b[31m 🐘"}\n'
