@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from pysqlbox.deploy.names import Dialect
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.names import Dialect
 
 _POSTGRES = {"postgresql", "postgres", "postgresql+psycopg"}
 _MSSQL = {"mssql", "mssql+pyodbc"}
