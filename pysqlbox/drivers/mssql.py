@@ -59,7 +59,8 @@ _SETTINGS = (
 #: How an argument is written and bound.
 _Form = Literal["null", "bigint", "bit", "text", "short", "time", "bytes"]
 _QUERY_TEXT = (-9, 4000, 0)  # SQL_WVARCHAR; what this module asks by itself is never longer
-_PREFERRED = ("ODBC Driver 18 for SQL Server", "ODBC Driver 17 for SQL Server", "FreeTDS")
+#: Installed by the system; the better one first.
+_MICROSOFTS = ("ODBC Driver 18 for SQL Server", "ODBC Driver 17 for SQL Server")
 
 
 @cache
@@ -345,13 +346,15 @@ def _connection_string(target: Target) -> str:
 
 
 def installed_drivers() -> list[str]:
-    """The ODBC drivers that this machine has: Microsoft's, FreeTDS, the library of mssql-python-odbc."""
+    """The ODBC drivers that this machine has, best first: Microsoft's, its wheel's library, FreeTDS."""
     known = _pyodbc().drivers()
-    found = [name for name in _PREFERRED if name in known]
+    found = [name for name in _MICROSOFTS if name in known]
     spec = importlib.util.find_spec("mssql_python_odbc")
     if spec is not None and spec.origin is not None:
         libraries = Path(spec.origin).parent.glob("libs/linux/debian_ubuntu/*/lib/libmsodbcsql-*.so*")
         found += sorted(map(str, libraries), reverse=True)[:1]
+    if "FreeTDS" in known:
+        found.append("FreeTDS")
     return found
 
 
