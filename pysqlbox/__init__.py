@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pysqlbox.box import Box, connect
+from pysqlbox.deployment import Deployment, connect
 from pysqlbox.errors import (
     AccessDenied,
     DatabaseUnavailable,
@@ -57,11 +57,11 @@ __all__ = [
     "AccessDenied",
     "Ack",
     "AlreadyProcessed",
-    "Box",
     "Busy",
     "DatabaseUnavailable",
     "DeadCause",
     "DeadLetter",
+    "Deployment",
     "DriverMissing",
     "Enqueued",
     "Extended",

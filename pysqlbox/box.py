@@ -1,357 +1,346 @@
-"""A deployment in one database: its boxes, joins, ledger and schedules, and the calls they all make."""
+"""What outboxes and inboxes have in common: the worker's steps, and operating."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
+import json
 import logging
-import re
-import time
-from collections.abc import Iterator, Mapping
-from functools import cache
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from uuid import UUID
 
-from pysqlbox.deploy.names import check_schema_name
-from pysqlbox.deploy.paths import migrations_root
-from pysqlbox.drivers import Driver, Target, Values, driver_for, parse_url
-from pysqlbox.drivers.embedded import EmbeddedServer
-from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, NotFound, PysqlboxError, SchemaMismatch
-from pysqlbox.inbox import Inbox
-from pysqlbox.joins import Joins
-from pysqlbox.ledger import Ledger
-from pysqlbox.messages import Finding
-from pysqlbox.outbox import Outbox
-from pysqlbox.pool import Pool
-from pysqlbox.retry import Retries
-from pysqlbox.schedules import Schedules
-from pysqlbox.serializer import JsonSerializer, Serializer
-from pysqlbox.transaction import driver_connection, driver_connection_async
+from pysqlbox.arguments import (
+    Delay,
+    Ids,
+    aware,
+    delay,
+    given,
+    id_list,
+    integer,
+    outcome_list,
+    text_list,
+    uuid_of,
+    whole_seconds,
+)
+from pysqlbox.drivers import Values
+from pysqlbox.messages import DeadCause, Extended, Group, Retried, TopicStats
+from pysqlbox.names import Kind
 
 if TYPE_CHECKING:
-    from pysqlbox.deploy.deployment import Plan
-    from pysqlbox.worker import Worker
+    from pysqlbox.deployment import Deployment
 
-__all__ = ["Box", "connect"]
+__all__ = ["AnyBox", "Box", "rows_with_headers"]
 
-_log = logging.getLogger("pysqlbox")
+Message = TypeVar("Message")
+Stored = TypeVar("Stored")
+Listed = TypeVar("Listed")
+Dead = TypeVar("Dead")
+
+#: A list, in the annotations of a class that has a method of that name.
+_List = list
+
+#: What settle takes of each message: id or ids, result, and error, delay_seconds or max_attempts.
+Outcome = Mapping[str, Any]
 
 
-def connect(
-    url: str | Target | None = None,
-    *,
-    schema: str = "infra",
-    pool_size: int = 10,
-    pool_timeout: float = 30.0,
-    connect_timeout: int = 10,
-    retries: Retries | None = None,
-    serializer: Serializer | None = None,
-    store: str | None = None,
-) -> Box:
-    """A deployment; nothing is connected before the first call.
+def rows_with_headers(rows: list[Values], position: int) -> list[Values]:
+    """Rows whose headers, at a position, are decoded."""
+    return [
+        row if row[position] is None else (*row[:position], json.loads(row[position]), *row[position + 1 :])
+        for row in rows
+    ]
 
-    ``url`` is ``postgresql://…``, ``mssql://…`` or an ODBC string. Without one an embedded PostgreSQL is
-    started, with its data in the user's data directory. ``store`` is what the log calls this database.
+
+class Box(ABC, Generic[Message, Stored, Listed, Dead]):
+    """One box of a deployment. Every method is the routine of its name, in one step.
+
+    ``connection=`` takes the caller's open connection, so that the step joins the caller's transaction.
     """
-    server = None
-    if url is None:
-        server = EmbeddedServer()
-        url = server.start()
-    target = parse_url(url) if isinstance(url, str) else url
-    return Box(
-        target,
-        schema=schema,
-        pool_size=pool_size,
-        pool_timeout=pool_timeout,
-        connect_timeout=connect_timeout,
-        retries=retries,
-        serializer=serializer,
-        store=store,
-        server=server,
-    )
 
+    kind: ClassVar[Kind]
+    message_type: type[Message]
+    stored_type: type[Stored]
+    listed_type: type[Listed]
+    dead_type: type[Dead]
+    #: Where the headers are among the columns of a claim, and of a stored message.
+    claim_headers: ClassVar[int]
+    stored_headers: ClassVar[int]
+    #: Where the status is among the columns of a list.
+    listed_status: ClassVar[int]
 
-class Box:
-    """A deployment in one database, with a pool of connections; safe to share between threads."""
-
-    def __init__(
-        self,
-        target: Target,
-        *,
-        schema: str = "infra",
-        pool_size: int = 10,
-        pool_timeout: float = 30.0,
-        connect_timeout: int = 10,
-        retries: Retries | None = None,
-        serializer: Serializer | None = None,
-        store: str | None = None,
-        server: EmbeddedServer | None = None,
-    ) -> None:
-        """See connect; ``server`` is let go of when the box is closed."""
-        self.target = target
-        self.schema = check_schema_name(target.dialect, schema)
-        self.driver: Driver = driver_for(target.dialect)
-        self.serializer: Serializer = serializer or JsonSerializer()
-        self.store = store or f"{target.display} {schema}"
-        self.retries = retries or Retries()
-        self._server = server
-        self._pool = Pool(
-            self.driver, target, size=pool_size, timeout=pool_timeout, connect_timeout=connect_timeout
-        )
-        self._checked = False
-        self._place: int | None = None
-        self.outbox = Outbox(self, "outbox")
-        self.inbox = Inbox(self, "inbox")
-        self.joins = Joins(self)
-        self.ledger = Ledger(self)
-        self.schedules = Schedules(self)
-        self._queues: dict[str, Outbox | Inbox] = {"outbox": self.outbox, "inbox": self.inbox}
-
-    def queue(self, name: str) -> Outbox | Inbox:
-        """A box of this deployment by its name; NotFound if there is none."""
-        found = self._queues.get(name)
-        if found is None:
-            found = self._queues[name] = self._find_queue(name)
-        return found
-
-    def call(
-        self,
-        routine: str,
-        arguments: Mapping[str, object],
-        *,
-        connection: Any = None,
-        repeat: bool = False,
-    ) -> list[Values]:
-        """Run a routine and answer its rows.
-
-        In the caller's transaction if a connection is given, else in one of its own; there faults that pass
-        are tried again, a lost connection only if ``repeat`` says that the call may be made twice.
-        """
-        _refuse_bytes(arguments)
-        if connection is not None:
-            raw = driver_connection(self.driver, self.target, connection)
-            if not self._checked:
-                self._check(raw)
-            return self.driver.fetch(raw, self.schema, routine, arguments)
-        return self._call_pooled(routine, arguments, repeat)
-
-    async def call_async(
-        self, routine: str, arguments: Mapping[str, object], *, connection: Any
-    ) -> list[Values]:
-        """Run a routine in the transaction of a caller's asynchronous connection."""
-        _refuse_bytes(arguments)
-        raw = await driver_connection_async(self.driver, connection)
-        if not self._checked:
-            await self._check_async(raw)
-        return await self.driver.fetch_async(raw, self.schema, routine, arguments)
-
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[Any]:
-        """A psycopg or pyodbc connection in a transaction: committed at the end, rolled back on an exception.
-
-        Hand it to the methods as ``connection=``, and use it for statements of your own.
-        """
-        error_type = self.driver.database_error()
-        with self.connection() as raw:
-            raw.autocommit = False
-            try:
-                yield raw
-            except BaseException:
-                with contextlib.suppress(error_type):
-                    raw.rollback()
-                raise
-            try:
-                raw.commit()
-            except error_type as error:
-                raise self.driver.map_error(error, self.target) from error
-
-    @contextlib.contextmanager
-    def connection(self) -> Iterator[Any]:
-        """A pooled psycopg or pyodbc connection in autocommit."""
-        raw = self._take(time.monotonic())
-        try:
-            yield raw
-        finally:
-            self._pool.give_back(raw)
-
-    def schema_version(self) -> int:
-        """The version of the deployed tables."""
-        return int(self.call("schema_version", {}, repeat=True)[0][0])
-
-    def schema_place(self) -> int | None:
-        """The place that the deployment was given, if any."""
-        place = self.call("schema_place", {}, repeat=True)[0][0]
-        return None if place is None else int(place)
-
-    def drawing_place(self) -> int:
-        """What message_ids that are drawn here carry; asked once, for a place is for good."""
-        if self._place is None:
-            self._place = self.schema_place() or 0
-        return self._place
-
-    def doctor(self, *, connection: Any = None) -> list[Finding]:
-        """What a DBA should know about this deployment: a row for each thing found, and for each check."""
-        return [Finding(*row) for row in self.call("doctor", {}, connection=connection, repeat=True)]
-
-    async def doctor_async(self, *, connection: Any = None) -> list[Finding]:
-        """The same for asynchronous callers."""
-        if connection is None:
-            return await asyncio.to_thread(self.doctor)
-        return [Finding(*row) for row in await self.call_async("doctor", {}, connection=connection)]
-
-    def migrate(self, **options: Any) -> Plan:
-        """Deploy the schema or bring it up to date; options as of ``pysqlbox.deploy.migrate.migrate``."""
-        from pysqlbox.deploy.migrate import migrate
-
-        plan = migrate(self.target, schema=self.schema, **options)
-        self._checked = False
-        self._place = None
-        return plan
-
-    def worker(self, **options: Any) -> Worker:
-        """A worker that serves boxes of this deployment; options as of ``pysqlbox.worker.Worker``."""
-        from pysqlbox.worker import Worker
-
-        return Worker(self, **options)
-
-    def close(self) -> None:
-        """Close the idle connections now, and those in use when they come back."""
-        self._pool.close()
-        if self._server is not None:
-            self._server.stop()
-            self._server = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def __init__(self, db: Deployment, name: str) -> None:
+        self.deployment = db
+        self.name = name
+        self._log = logging.getLogger(f"pysqlbox.{name}")
 
     def __repr__(self) -> str:
-        return f"<pysqlbox.Box {self.target} schema={self.schema!r}>"
+        db = self.deployment
+        return f"<pysqlbox.{type(self).__name__} {self.name!r} of {db.target} schema={db.schema!r}>"
 
-    def _call_pooled(self, routine: str, arguments: Mapping[str, object], repeat: bool) -> list[Values]:
-        pool, driver = self._pool, self.driver
-        started = time.monotonic()
-        tried = 0
+    @abstractmethod
+    def enqueue_many(self, messages: Iterable[Mapping[str, object]], *, connection: Any = None) -> Any:
+        """Write many messages, or none if one of them is wrong."""
+
+    def claim(
+        self,
+        owner_token: UUID,
+        *,
+        lease_seconds: Delay = 30,
+        batch_size: int = 50,
+        topics: Iterable[str] | None = None,
+        connection: Any = None,
+    ) -> _List[Message]:
+        """Take up to ``batch_size`` messages under a lease, in claim order; ``topics`` limits it to those."""
+        arguments: dict[str, object] = {
+            "owner_token": uuid_of("owner_token", owner_token),
+            "lease_seconds": whole_seconds("lease_seconds", lease_seconds),
+            "batch_size": integer("batch_size", batch_size),
+        }
+        rows = self._call("claim", given(arguments, {"topics": text_list("topics", topics)}), connection)
+        return self._claimed(rows, owner_token)
+
+    def ack(self, owner_token: UUID, ids: Ids, *, connection: Any = None) -> int:
+        """Make messages Done; answers how many of them this owner still held."""
+        arguments = _held(owner_token, ids)
+        return self._affected("ack", arguments, connection)
+
+    def abandon(
+        self,
+        owner_token: UUID,
+        ids: Ids,
+        *,
+        last_error: str | None = None,
+        delay_seconds: Delay | None = None,
+        connection: Any = None,
+    ) -> int:
+        """Give messages back for another try, after a delay or under the box's backoff; counts an attempt."""
+        arguments = _held(owner_token, ids)
+        optional = {"last_error": last_error, "delay_seconds": delay("delay_seconds", delay_seconds)}
+        return self._affected("abandon", given(arguments, optional), connection)
+
+    def retry(
+        self,
+        owner_token: UUID,
+        ids: Ids,
+        *,
+        last_error: str | None = None,
+        delay_seconds: Delay | None = None,
+        max_attempts: int | None = None,
+        connection: Any = None,
+    ) -> Retried:
+        """Give messages back like abandon, but give up those whose attempts thereby reach ``max_attempts``.
+
+        None is the box's setting, 0 no limit.
+        """
+        arguments = _held(owner_token, ids)
+        optional = {
+            "last_error": last_error,
+            "delay_seconds": delay("delay_seconds", delay_seconds),
+            "max_attempts": integer("max_attempts", max_attempts),
+        }
+        rows = self._call("retry", given(arguments, optional), connection, repeat=True)
+        return Retried(*rows[0])
+
+    def release(
+        self,
+        owner_token: UUID,
+        ids: Ids,
+        *,
+        delay_seconds: Delay | None = None,
+        connection: Any = None,
+    ) -> int:
+        """Hand messages back, at once or after a delay; no attempt counted."""
+        arguments = _held(owner_token, ids)
+        optional = {"delay_seconds": delay("delay_seconds", delay_seconds)}
+        return self._affected("release", given(arguments, optional), connection)
+
+    def fail(self, owner_token: UUID, ids: Ids, error: str, *, connection: Any = None) -> int:
+        """Give messages up, for a reason that is kept."""
+        arguments = _held(owner_token, ids) | {"error": error}
+        return self._affected("fail", arguments, connection)
+
+    def extend(
+        self, owner_token: UUID, ids: Ids, lease_seconds: Delay = 30, *, connection: Any = None
+    ) -> _List[Extended]:
+        """Prolong leases from now on; answers those that this owner still holds."""
+        arguments = _held(owner_token, ids) | {"lease_seconds": whole_seconds("lease_seconds", lease_seconds)}
+        return [Extended(*row) for row in self._call("extend", arguments, connection, repeat=True)]
+
+    def settle(
+        self,
+        owner_token: UUID,
+        outcomes: Iterable[Outcome],
+        *,
+        claim_batch: int = 0,
+        lease_seconds: Delay = 30,
+        topics: Iterable[str] | None = None,
+        connection: Any = None,
+    ) -> _List[Message]:
+        """Settle a mixed batch, and take the next ``claim_batch`` messages in the same step.
+
+        An outcome is a mapping with ``id`` or ``ids``, ``result`` (ack, abandon, retry, release, fail),
+        ``error``, ``delay_seconds`` and ``max_attempts``.
+        """
+        arguments: dict[str, object] = {
+            "owner_token": uuid_of("owner_token", owner_token),
+            "outcomes": outcome_list(outcomes),
+        }
+        if claim_batch != 0:
+            arguments["claim_batch"] = integer("claim_batch", claim_batch)
+            arguments["lease_seconds"] = whole_seconds("lease_seconds", lease_seconds)
+            given(arguments, {"topics": text_list("topics", topics)})
+        rows = self._call("settle", arguments, connection, repeat=claim_batch == 0)
+        return self._claimed(rows, owner_token) if claim_batch else []
+
+    def reap(self, batch_size: int = 1000, *, connection: Any = None) -> int:
+        """Take back leases that have run out; answers how many."""
+        affected = self._affected("reap", {"batch_size": integer("batch_size", batch_size)}, connection)
+        self._log.info("reaped %s expired leases [%s]", affected, self.deployment.store)
+        return affected
+
+    def get(self, id: int, *, connection: Any = None) -> Stored:
+        """A message with its status and bookkeeping; NotFound if there is none."""
+        return self._stored(self._call("get", {"id": integer("id", id)}, connection, repeat=True))[0]
+
+    def list(
+        self,
+        status: str,
+        *,
+        topic: str | None = None,
+        limit: int = 100,
+        after_id: int = 0,
+        group_id: str | None = None,
+        connection: Any = None,
+    ) -> _List[Listed]:
+        """Messages in one status, by id from behind ``after_id`` on, without payloads and headers.
+
+        All of them, or those of a topic or a group; to find those the database may be asked several times.
+        """
+        wanted = integer("limit", limit)
+        optional = {"topic": topic, "group_id": group_id}
+        found: _List[Values] = []
+        behind: object = integer("after_id", after_id)
         while True:
-            tried += 1
-            raw = self._take(started, tried)
-            try:
-                if not self._checked:
-                    self._check(raw)
-                rows = driver.fetch(raw, self.schema, routine, arguments)
-            except PysqlboxError as error:
-                if not self._again(raw, error, repeat, tried, started):
-                    raise
-                _log.warning(
-                    "%s failed, trying again (%s of %s): %s [%s]",
-                    routine, tried, self.retries.attempts, error, self.store,
-                )  # fmt: skip
-            except BaseException:  # an interrupt, say, in the midst of a statement
-                pool.discard(raw)
-                raise
-            else:
-                pool.give_back(raw)
-                return rows
-            time.sleep(self.retries.pause(tried))
+            room = wanted - len(found) if isinstance(wanted, int) else wanted
+            arguments = given({"status": status, "limit": room, "after_id": behind}, optional)
+            rows = self._call("list", arguments, connection, repeat=True)
+            # A page that ended before it was full says so in a row that has nothing but an id.
+            goes_on = bool(rows) and rows[-1][self.listed_status] is None
+            found += rows[:-1] if goes_on else rows
+            if not goes_on or len(found) == wanted:
+                return [self.listed_type(*row) for row in found]
+            behind = rows[-1][0]
 
-    def _again(self, raw: Any, error: PysqlboxError, repeat: bool, tried: int, started: float) -> bool:
-        """Put away the connection of a failed call; whether the call is to be tried again."""
-        cause = error.__cause__
-        lost = self.driver.is_lost(raw, cause)
-        if lost:
-            self._pool.discard(raw)
-            self._pool.purge()
-        else:
-            self._pool.give_back(raw)
-        return (
-            isinstance(error, DatabaseUnavailable)
-            and ((lost and repeat) or self.driver.is_conflict(cause))
-            and self._may_try(tried, started)
+    def dead_letters(
+        self, *, limit: int = 100, after_id: int = 0, topic: str | None = None, connection: Any = None
+    ) -> _List[Dead]:
+        """Messages that were given up, have expired or were cancelled, by id, from behind ``after_id`` on."""
+        arguments = given(
+            {"limit": integer("limit", limit), "after_id": integer("after_id", after_id)}, {"topic": topic}
         )
+        rows = self._call("dead_letters", arguments, connection, repeat=True)
+        return [self.dead_type(*row) for row in rows_with_headers(rows, self.stored_headers)]
 
-    def _may_try(self, tried: int, started: float) -> bool:
-        retries = self.retries
-        return tried < retries.attempts and time.monotonic() - started < retries.give_up_seconds
+    def dead_causes(self, *, limit: int = 100, connection: Any = None) -> _List[DeadCause]:
+        """The messages that died last by topic and cause, most first; one fault is one of them."""
+        rows = self._call("dead_causes", {"limit": integer("limit", limit)}, connection, repeat=True)
+        return [DeadCause(*row) for row in rows]
 
-    def _take(self, started: float, tried: int = 1) -> Any:
-        """A connection of the pool; one that cannot be had is tried for again."""
-        while True:
-            try:
-                return self._pool.take()
-            except DatabaseUnavailable as error:
-                if error.__cause__ is None or not self._may_try(tried, started):
-                    raise  # without a cause the pool itself was exhausted, which took its time already
-                _log.warning("no connection, trying again: %s [%s]", error, self.store)
-            time.sleep(self.retries.pause(tried))
-            tried += 1
+    def groups(self, *, limit: int = 100, only_blocked: bool = False, connection: Any = None) -> _List[Group]:
+        """FIFO groups that have messages, those first that their head has held up longest."""
+        arguments: dict[str, object] = {"limit": integer("limit", limit), "only_blocked": only_blocked}
+        return [Group(*row) for row in self._call("groups", arguments, connection, repeat=True)]
 
-    def _check(self, raw: Any) -> None:
-        """Refuse a schema that is missing, or newer than this release; once per box."""
-        try:
-            rows = self.driver.fetch(raw, self.schema, "schema_version", {})
-        except SchemaMismatch as error:
-            raise self._missing() from error.__cause__
-        except PysqlboxError as error:
-            # Babelfish has one number for all that SQL Server knows no number for, a missing schema too.
-            if type(error) is PysqlboxError and not self.driver.has_routine(
-                raw, self.schema, "schema_version"
-            ):
-                raise self._missing() from error.__cause__
-            raise
-        self._compare(rows)
+    def replay(self, ids: Ids, *, connection: Any = None) -> int:
+        """Make dead messages claimable again, from attempt 0; InvalidState if one of them is not dead."""
+        rows = self._call("replay", {"ids": id_list("ids", ids)}, connection)
+        self._log.info("replayed %s dead messages [%s]", rows[0][0], self.deployment.store)
+        return int(rows[0][0])
 
-    async def _check_async(self, raw: Any) -> None:
-        try:
-            rows = await self.driver.fetch_async(raw, self.schema, "schema_version", {})
-        except SchemaMismatch as error:
-            raise self._missing() from error.__cause__
-        self._compare(rows)
+    def discard(self, ids: Ids, *, connection: Any = None) -> int:
+        """Delete dead messages."""
+        affected = self._affected("discard", {"ids": id_list("ids", ids)}, connection)
+        self._log.info("discarded %s dead messages [%s]", affected, self.deployment.store)
+        return affected
 
-    def _missing(self) -> SchemaMismatch:
-        return SchemaMismatch(
-            f"{self.target}: schema {self.schema!r} has no pysqlbox in it; run pysqlbox migrate"
-        )
+    def cancel(self, ids: Ids, *, reason: str | None = None, connection: Any = None) -> int:
+        """Call off messages that are not over yet, waiting or leased; answers how many."""
+        arguments = given({"ids": id_list("ids", ids)}, {"reason": reason})
+        affected = self._affected("cancel", arguments, connection)
+        self._log.info("cancelled %s messages [%s]", affected, self.deployment.store)
+        return affected
 
-    def _compare(self, rows: list[Values]) -> None:
-        version = rows[0][0] if rows else None
-        if version is None:
-            raise self._missing()
-        if version > known_version():
-            raise SchemaMismatch(
-                f"{self.target}: schema {self.schema!r} has version {version}, newer than this release knows"
-                f" ({known_version()}): use a newer pysqlbox"
-            )
-        self._checked = True
+    def reschedule(self, ids: Ids, due_at: datetime | None = None, *, connection: Any = None) -> int:
+        """Give waiting messages a new due time, now without one; answers how many were waiting."""
+        arguments = given({"ids": id_list("ids", ids)}, {"due_at": aware("due_at", due_at)})
+        return self._affected("reschedule", arguments, connection)
 
-    def _find_queue(self, name: str) -> Outbox | Inbox:
-        missing = NotFound(
-            f"box {name!r}: schema {self.schema!r} has none of that name, or it may not be used"
-        )
-        if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-            raise missing
-        with self.connection() as raw:
-            if not self._checked:
-                self._check(raw)
-            if self.driver.has_routine(raw, self.schema, f"{name}_already_processed"):
-                return Inbox(self, name)
-            if self.driver.has_routine(raw, self.schema, f"{name}_enqueue"):
-                return Outbox(self, name)
-        raise missing
+    def next_due(self, *, connection: Any = None) -> datetime | None:
+        """When a delayed message or a lease that ends next wants somebody to claim; None if none does."""
+        found: datetime | None = self._call("next_due", {}, connection, repeat=True)[0][0]
+        return found
+
+    def cleanup(self, retention_seconds: Delay, *, batch_size: int = 1000, connection: Any = None) -> int:
+        """Delete messages done longer ago than the retention, up to a batch; answers how many."""
+        return self._clean("cleanup", retention_seconds, batch_size, connection)
+
+    def cleanup_dead(
+        self, retention_seconds: Delay, *, batch_size: int = 1000, connection: Any = None
+    ) -> int:
+        """Delete messages dead for longer than the retention, up to a batch; answers how many."""
+        return self._clean("cleanup_dead", retention_seconds, batch_size, connection)
+
+    def pause(self, topic: str | None = None, *, connection: Any = None) -> int:
+        """Stop handing out a topic, or the whole box; 0 if it was paused already."""
+        return self._affected("pause", given({}, {"topic": topic}), connection)
+
+    def resume(self, topic: str | None = None, *, connection: Any = None) -> int:
+        """Hand out a topic, or the whole box, again; 0 if it was not paused."""
+        return self._affected("resume", given({}, {"topic": topic}), connection)
+
+    def stats(self, *, connection: Any = None) -> _List[TopicStats]:
+        """Counts by topic, and of the whole box last, whose topic is None."""
+        rows = self._call("stats", {}, connection, repeat=True)
+        return [TopicStats(*row) for row in rows]
+
+    def configure(self, name: str, value: object, *, connection: Any = None) -> str:
+        """Change a setting of the box; answers the value as it is kept."""
+        if isinstance(value, bool):
+            value = "on" if value else "off"
+        arguments: dict[str, object] = {"name": name, "value": None if value is None else str(value)}
+        return str(self._call("configure", arguments, connection, repeat=True)[0][1])
+
+    def _call(
+        self, step: str, arguments: Mapping[str, object], connection: Any, *, repeat: bool = False
+    ) -> _List[Values]:
+        return self.deployment.call(f"{self.name}_{step}", arguments, connection=connection, repeat=repeat)
+
+    def _affected(self, step: str, arguments: Mapping[str, object], connection: Any) -> int:
+        """The count of a step that may be made twice: what the first one moved, the second leaves alone."""
+        return int(self._call(step, arguments, connection, repeat=True)[0][0])
+
+    def _clean(self, step: str, retention_seconds: Delay, batch_size: int, connection: Any) -> int:
+        arguments: dict[str, object] = {
+            "retention_seconds": delay("retention_seconds", retention_seconds),
+            "batch_size": integer("batch_size", batch_size),
+        }
+        affected = self._affected(step, arguments, connection)
+        self._log.info("%s removed %s messages [%s]", step, affected, self.deployment.store)
+        return affected
+
+    def _claimed(self, rows: _List[Values], owner_token: object) -> _List[Message]:
+        self._log.debug("claimed %s messages for %s [%s]", len(rows), owner_token, self.deployment.store)
+        return [self.message_type(*row) for row in rows_with_headers(rows, self.claim_headers)]
+
+    def _stored(self, rows: _List[Values]) -> _List[Stored]:
+        return [self.stored_type(*row) for row in rows_with_headers(rows, self.stored_headers)]
 
 
-def _refuse_bytes(arguments: Mapping[str, object]) -> None:
-    """Only a hash is bytes; as anything else they would be some type that the routine does not have."""
-    for name, value in arguments.items():
-        if isinstance(value, bytes | bytearray | memoryview) and name != "hash":
-            raise InvalidArgument(f"{name}: must not be bytes")
+def _held(owner_token: UUID, ids: Ids) -> dict[str, object]:
+    """The arguments that say whose messages are meant, and which."""
+    return {"owner_token": uuid_of("owner_token", owner_token), "ids": id_list("ids", ids)}
 
 
-@cache
-def known_version() -> int:
-    """The highest version of the tables that this release deploys."""
-    names = (path.name for path in migrations_root().iterdir())
-    return max(int(match[1]) for name in names if (match := re.fullmatch(r"(\d{4})\..+\.py", name)))
+#: A box of whichever kind.
+AnyBox = Box[Any, Any, Any, Any]

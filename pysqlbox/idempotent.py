@@ -2,7 +2,7 @@
 
 A broker delivers at least once. A consumer therefore asks the ledger before it handles a message ::
 
-    once = Idempotent(box, bus="rabbitmq", group="billing")
+    once = Idempotent(db, bus="rabbitmq", group="billing")
 
     @once("order.created", message_id=lambda delivery: delivery.headers["id"])
     def handle(delivery): ...
@@ -43,7 +43,7 @@ from pysqlbox.errors import InvalidArgument, PysqlboxError
 from pysqlbox.messages import LedgerClaim
 
 if TYPE_CHECKING:
-    from pysqlbox.box import Box
+    from pysqlbox.deployment import Deployment
     from pysqlbox.ledger import Ledger
 
 __all__ = ["Attempt", "Busy", "Idempotent", "ledger_key"]
@@ -159,8 +159,8 @@ class Attempt:
         return inspect.iscoroutinefunction(getattr(type(self._connection), "commit", None))
 
     async def _call_async(self, routine: str, arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
-        box = self._rules.ledger.box
-        return await box.call_async(routine, arguments, connection=self._connection)
+        db = self._rules.ledger.deployment
+        return await db.call_async(routine, arguments, connection=self._connection)
 
     def _arguments(self) -> dict[str, Any]:
         arguments = {
@@ -212,7 +212,7 @@ class Idempotent:
 
     def __init__(
         self,
-        box: Box | Ledger,
+        db: Deployment | Ledger,
         *,
         bus: str,
         group: str,
@@ -230,7 +230,7 @@ class Idempotent:
             raise InvalidArgument("on_busy: must be 'raise' or 'skip'")
         if retention <= timedelta(0):
             raise InvalidArgument("retention: must be above 0")
-        self.ledger = cast("Ledger", getattr(box, "ledger", box))
+        self.ledger = cast("Ledger", getattr(db, "ledger", db))
         self.bus = bus
         self.group = group
         self.lease_seconds = _lease_seconds(lease)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from pysqlbox.arguments import Delay, aware, given, integer, payload_text
 from pysqlbox.arguments import delay as seconds
 from pysqlbox.arguments import headers as header_dict
+from pysqlbox.box import Box
 from pysqlbox.drivers import Values
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.messages import (
@@ -21,7 +22,6 @@ from pysqlbox.messages import (
     ListedInboxMessage,
     StoredInboxMessage,
 )
-from pysqlbox.queue import TypedQueue
 from pysqlbox.records import Records
 from pysqlbox.typed.publishing import Receiving
 
@@ -44,7 +44,7 @@ _RECORDS = Records(
 )
 
 
-class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, ListedInboxMessage, InboxDeadLetter], Receiving):
+class Inbox(Box[InboxMessage, StoredInboxMessage, ListedInboxMessage, InboxDeadLetter], Receiving):
     """An inbox of a deployment."""
 
     kind: ClassVar = "inbox"
@@ -76,8 +76,8 @@ class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, ListedInboxMessage, Inb
     ) -> InboxEnqueued:
         """Take a message in, once per source and message id; a repeated one updates what is not done.
 
-        A payload that is not text goes through the box's serializer. ``delay`` is seconds or a timedelta from
-        now by the server's clock, in place of ``due_at``.
+        A payload that is not text goes through the deployment's serializer. ``delay`` is seconds or a timedelta
+        from now by the server's clock, in place of ``due_at``.
         """
         arguments = self._arguments(
             topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,
@@ -112,14 +112,14 @@ class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, ListedInboxMessage, Inb
         if connection is None:
             rows = await asyncio.to_thread(self._call, "enqueue", arguments, None, repeat=True)
         else:
-            rows = await self.box.call_async(f"{self.name}_enqueue", arguments, connection=connection)
+            rows = await self.deployment.call_async(f"{self.name}_enqueue", arguments, connection=connection)
         return self._enqueued(topic, source, message_id, rows[0])
 
     def enqueue_many(
         self, messages: Iterable[Mapping[str, object]], *, connection: Any = None
     ) -> list[InboxEnqueued]:
         """Take many messages in, or none if one is wrong; the records' keys are the arguments of enqueue."""
-        records = _RECORDS.read(messages, self.box.serializer)
+        records = _RECORDS.read(messages, self.deployment.serializer)
         rows = self._call("enqueue_many", {"messages": records}, connection, repeat=True)
         return self._enqueued_many(rows)
 
@@ -127,12 +127,14 @@ class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, ListedInboxMessage, Inb
         self, messages: Iterable[Mapping[str, object]], *, connection: Any = None
     ) -> list[InboxEnqueued]:
         """enqueue_many for asynchronous callers; without a connection it runs in a thread of its own."""
-        records = _RECORDS.read(messages, self.box.serializer)
+        records = _RECORDS.read(messages, self.deployment.serializer)
         arguments = {"messages": records}
         if connection is None:
             rows = await asyncio.to_thread(self._call, "enqueue_many", arguments, None, repeat=True)
         else:
-            rows = await self.box.call_async(f"{self.name}_enqueue_many", arguments, connection=connection)
+            rows = await self.deployment.call_async(
+                f"{self.name}_enqueue_many", arguments, connection=connection
+            )
         return self._enqueued_many(rows)
 
     def find(self, message_id: str, source: str, *, connection: Any = None) -> StoredInboxMessage | None:
@@ -149,7 +151,7 @@ class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, ListedInboxMessage, Inb
         found = AlreadyProcessed(*self._call("already_processed", arguments, connection, repeat=True)[0])
         self._log.debug(
             "message %r from %r: already processed %s, hash mismatch %s [%s]",
-            message_id, source, found.already_processed, found.hash_mismatch, self.box.store,
+            message_id, source, found.already_processed, found.hash_mismatch, self.deployment.store,
         )  # fmt: skip
         return found
 
@@ -188,7 +190,7 @@ class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, ListedInboxMessage, Inb
             "topic": topic,
             "source": source,
             "message_id": message_id,
-            "payload": payload_text("payload", payload, self.box.serializer),
+            "payload": payload_text("payload", payload, self.deployment.serializer),
         }
         optional = {
             "hash": _bytes(hash),
@@ -207,19 +209,19 @@ class Inbox(TypedQueue[InboxMessage, StoredInboxMessage, ListedInboxMessage, Inb
         if self._log.isEnabledFor(logging.INFO):
             self._log.info(
                 "enqueued %s: topic %r, source %r, message %r: %s [%s]",
-                row[0], topic, source, message_id, row[1], self.box.store,
+                row[0], topic, source, message_id, row[1], self.deployment.store,
             )  # fmt: skip
         if row[2]:
             self._log.warning(
                 "message %r from %r came with another hash than before [%s]",
                 message_id,
                 source,
-                self.box.store,
+                self.deployment.store,
             )
         return InboxEnqueued(*row)
 
     def _enqueued_many(self, rows: list[Values]) -> list[InboxEnqueued]:
-        self._log.info("enqueued a batch of %s messages [%s]", len(rows), self.box.store)
+        self._log.info("enqueued a batch of %s messages [%s]", len(rows), self.deployment.store)
         return [InboxEnqueued(row[1], row[2], row[3], row[0]) for row in rows]
 
 

@@ -11,7 +11,7 @@ from pysqlbox.drivers import Values
 from pysqlbox.messages import Join, JoinResolution, WaitEnqueued
 
 if TYPE_CHECKING:
-    from pysqlbox.box import Box
+    from pysqlbox.deployment import Deployment
 
 __all__ = ["Joins"]
 
@@ -24,11 +24,11 @@ _Joins = list[Join]
 class Joins:
     """The joins of a deployment, whose steps are messages of its default outbox."""
 
-    def __init__(self, box: Box) -> None:
-        self.box = box
+    def __init__(self, db: Deployment) -> None:
+        self.deployment = db
 
     def __repr__(self) -> str:
-        return f"<pysqlbox.Joins of {self.box.target} schema={self.box.schema!r}>"
+        return f"<pysqlbox.Joins of {self.deployment.target} schema={self.deployment.schema!r}>"
 
     def start(
         self,
@@ -48,7 +48,7 @@ class Joins:
             },
             {
                 "expected_steps": integer("expected_steps", expected_steps),
-                "metadata": payload_text("metadata", metadata, self.box.serializer),
+                "metadata": payload_text("metadata", metadata, self.deployment.serializer),
             },
         )
         found: UUID = self._call("start", arguments, connection)[0][0]
@@ -86,7 +86,7 @@ class Joins:
         connection: Any = None,
     ) -> WaitEnqueued:
         """Say what is to be enqueued when all steps are counted; the last of them brings it about."""
-        serializer = self.box.serializer
+        serializer = self.deployment.serializer
         arguments = given(
             {"join_id": uuid_of("join_id", join_id), "fail_if_any_step_failed": fail_if_any_step_failed},
             {
@@ -146,4 +146,4 @@ class Joins:
     def _call(
         self, step: str, arguments: dict[str, object], connection: Any, *, repeat: bool = False
     ) -> _Rows:
-        return self.box.call(f"join_{step}", arguments, connection=connection, repeat=repeat)
+        return self.deployment.call(f"join_{step}", arguments, connection=connection, repeat=repeat)

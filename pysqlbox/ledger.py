@@ -11,7 +11,7 @@ from pysqlbox.drivers import Values
 from pysqlbox.messages import LedgerClaim, LedgerEntry, LedgerKey
 
 if TYPE_CHECKING:
-    from pysqlbox.box import Box
+    from pysqlbox.deployment import Deployment
 
 __all__ = ["Ledger"]
 
@@ -25,11 +25,11 @@ _log = logging.getLogger("pysqlbox.ledger")
 class Ledger:
     """The ledger of a deployment."""
 
-    def __init__(self, box: Box) -> None:
-        self.box = box
+    def __init__(self, db: Deployment) -> None:
+        self.deployment = db
 
     def __repr__(self) -> str:
-        return f"<pysqlbox.Ledger of {self.box.target} schema={self.box.schema!r}>"
+        return f"<pysqlbox.Ledger of {self.deployment.target} schema={self.deployment.schema!r}>"
 
     def try_begin(
         self,
@@ -47,7 +47,7 @@ class Ledger:
             "handler": handler,
         }
         claim = LedgerClaim(*self._call("try_begin", given({"key": key}, optional), connection)[0])
-        _log.debug("key %r: %s, attempts %s [%s]", key, claim.status, claim.attempts, self.box.store)
+        _log.debug("key %r: %s, attempts %s [%s]", key, claim.status, claim.attempts, self.deployment.store)
         return claim
 
     def mark_processed(self, key: str, lease_id: UUID | None = None, *, connection: Any = None) -> int:
@@ -85,10 +85,10 @@ class Ledger:
             "batch_size": integer("batch_size", batch_size),
         }
         affected = int(self._call("cleanup", arguments, connection, repeat=True)[0][0])
-        _log.info("cleanup removed %s keys [%s]", affected, self.box.store)
+        _log.info("cleanup removed %s keys [%s]", affected, self.deployment.store)
         return affected
 
     def _call(
         self, step: str, arguments: dict[str, object], connection: Any, *, repeat: bool = False
     ) -> _Rows:
-        return self.box.call(f"ledger_{step}", arguments, connection=connection, repeat=repeat)
+        return self.deployment.call(f"ledger_{step}", arguments, connection=connection, repeat=repeat)

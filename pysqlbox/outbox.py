@@ -21,6 +21,7 @@ from pysqlbox.arguments import (
 )
 from pysqlbox.arguments import delay as seconds
 from pysqlbox.arguments import headers as header_dict
+from pysqlbox.box import Box
 from pysqlbox.drivers import Values
 from pysqlbox.messages import (
     Enqueued,
@@ -29,7 +30,6 @@ from pysqlbox.messages import (
     OutboxMessage,
     StoredOutboxMessage,
 )
-from pysqlbox.queue import TypedQueue
 from pysqlbox.records import Records
 from pysqlbox.schedules import Scheduling
 from pysqlbox.typed.publishing import Publishing
@@ -56,7 +56,7 @@ _RECORDS = Records(
 
 
 class Outbox(
-    TypedQueue[OutboxMessage, StoredOutboxMessage, ListedOutboxMessage, OutboxDeadLetter],
+    Box[OutboxMessage, StoredOutboxMessage, ListedOutboxMessage, OutboxDeadLetter],
     Scheduling,
     Publishing,
 ):
@@ -91,8 +91,8 @@ class Outbox(
     ) -> Enqueued:
         """Write a message, in the caller's transaction if a connection is given: it is there if that commits.
 
-        A payload that is not text goes through the box's serializer. ``delay`` is seconds or a timedelta from
-        now by the server's clock, in place of ``due_at``.
+        A payload that is not text goes through the deployment's serializer. ``delay`` is seconds or a timedelta
+        from now by the server's clock, in place of ``due_at``.
         """
         arguments = self._arguments(
             topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key, collapse_key,
@@ -130,14 +130,16 @@ class Outbox(
         if connection is None:
             row = await asyncio.to_thread(self._enqueue, arguments)
         else:
-            row = (await self.box.call_async(f"{self.name}_enqueue", arguments, connection=connection))[0]
+            row = (
+                await self.deployment.call_async(f"{self.name}_enqueue", arguments, connection=connection)
+            )[0]
         return self._enqueued(topic, correlation_id, row)
 
     def enqueue_many(
         self, messages: Iterable[Mapping[str, object]], *, connection: Any = None
     ) -> list[Enqueued]:
         """Write many messages, or none if one is wrong; the records' keys are the arguments of enqueue."""
-        records = _RECORDS.read(messages, self.box.serializer)
+        records = _RECORDS.read(messages, self.deployment.serializer)
         rows = self._call("enqueue_many", {"messages": records}, connection, repeat=_all_named(records))
         return self._enqueued_many(rows)
 
@@ -145,13 +147,15 @@ class Outbox(
         self, messages: Iterable[Mapping[str, object]], *, connection: Any = None
     ) -> list[Enqueued]:
         """enqueue_many for asynchronous callers; without a connection it runs in a thread of its own."""
-        records = _RECORDS.read(messages, self.box.serializer)
+        records = _RECORDS.read(messages, self.deployment.serializer)
         arguments = {"messages": records}
         if connection is None:
             repeat = _all_named(records)
             rows = await asyncio.to_thread(self._call, "enqueue_many", arguments, None, repeat=repeat)
         else:
-            rows = await self.box.call_async(f"{self.name}_enqueue_many", arguments, connection=connection)
+            rows = await self.deployment.call_async(
+                f"{self.name}_enqueue_many", arguments, connection=connection
+            )
         return self._enqueued_many(rows)
 
     def enqueue_payloads(
@@ -188,7 +192,7 @@ class Outbox(
             rows = await asyncio.to_thread(self._call, "enqueue_payloads", arguments, None)
         else:
             name = f"{self.name}_enqueue_payloads"
-            rows = await self.box.call_async(name, arguments, connection=connection)
+            rows = await self.deployment.call_async(name, arguments, connection=connection)
         return self._enqueued_payloads(rows)
 
     def find(self, message_id: UUID, *, connection: Any = None) -> StoredOutboxMessage | None:
@@ -202,7 +206,7 @@ class Outbox(
         """Enqueue in a transaction of its own, under an id drawn here, so that it may be tried twice."""
         drawn = None
         if "message_id" not in arguments:
-            arguments["message_id"] = drawn = time_ordered_uuid(self.box.drawing_place())
+            arguments["message_id"] = drawn = time_ordered_uuid(self.deployment.drawing_place())
         row = self._call("enqueue", arguments, None, repeat=True)[0]
         if row[2] == "duplicate" and row[1] == drawn:  # of the first try, whose answer was lost
             return (*row[:2], "created")
@@ -237,7 +241,7 @@ class Outbox(
             "created_at": aware("created_at", created_at),
             "delay_seconds": seconds("delay", delay),
         }
-        text = payload_text("payload", payload, self.box.serializer)
+        text = payload_text("payload", payload, self.deployment.serializer)
         return given({"topic": topic, "payload": text}, optional)
 
     def _shared(
@@ -257,23 +261,23 @@ class Outbox(
             "expires_at": aware("expires_at", expires_at),
             "headers": header_dict(headers),
         }
-        texts = payload_texts("payloads", payloads, self.box.serializer)
+        texts = payload_texts("payloads", payloads, self.deployment.serializer)
         return given({"topic": topic, "payloads": texts}, optional)
 
     def _enqueued(self, topic: str, correlation_id: str | None, row: Values) -> Enqueued:
         if self._log.isEnabledFor(logging.INFO):
             self._log.info(
                 "enqueued %s: topic %r, message %s, correlation %r: %s [%s]",
-                row[0], topic, row[1], correlation_id, row[2], self.box.store,
+                row[0], topic, row[1], correlation_id, row[2], self.deployment.store,
             )  # fmt: skip
         return Enqueued(*row)
 
     def _enqueued_many(self, rows: list[Values]) -> list[Enqueued]:
-        self._log.info("enqueued a batch of %s messages [%s]", len(rows), self.box.store)
+        self._log.info("enqueued a batch of %s messages [%s]", len(rows), self.deployment.store)
         return [Enqueued(row[1], row[2], row[3], row[0]) for row in rows]
 
     def _enqueued_payloads(self, rows: list[Values]) -> list[Enqueued]:
-        self._log.info("enqueued a batch of %s messages [%s]", len(rows), self.box.store)
+        self._log.info("enqueued a batch of %s messages [%s]", len(rows), self.deployment.store)
         return [Enqueued(row[1], row[2], "created", row[0]) for row in rows]
 
 

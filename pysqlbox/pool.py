@@ -71,7 +71,7 @@ class Pool:
         while True:
             with self._free:
                 if self._closed:
-                    raise InvalidState("the box is closed")
+                    raise InvalidState("the deployment is closed")
                 now = time.monotonic()
                 entry = self._idle.pop() if self._idle else None
                 if entry is None and self._open < self._size:

@@ -16,7 +16,7 @@ from pysqlbox.messages import Schedule, ScheduleClock, ScheduleFired
 from pysqlbox.rules import rule_of
 
 if TYPE_CHECKING:
-    from pysqlbox.box import Box
+    from pysqlbox.deployment import Deployment
     from pysqlbox.outbox import Outbox
 
 __all__ = ["Schedules", "Scheduling"]
@@ -30,7 +30,7 @@ class Scheduling:
     """The routines of an outbox's schedules, each as it is; ``Schedules`` also reads rules and zones."""
 
     if TYPE_CHECKING:
-        box: Box
+        deployment: Deployment
 
         def _call(
             self, step: str, arguments: Mapping[str, object], connection: Any, *, repeat: bool = False
@@ -57,7 +57,7 @@ class Scheduling:
         required: dict[str, object] = {
             "name": name,
             "topic": topic,
-            "payload": payload_text("payload", payload, self.box.serializer),
+            "payload": payload_text("payload", payload, self.deployment.serializer),
         }
         optional = {
             "cron": cron,
@@ -117,11 +117,11 @@ class Scheduling:
 class Schedules:
     """The schedules of a deployment's outboxes. A worker of the outbox fires them."""
 
-    def __init__(self, box: Box) -> None:
-        self.box = box
+    def __init__(self, db: Deployment) -> None:
+        self.deployment = db
 
     def __repr__(self) -> str:
-        return f"<pysqlbox.Schedules of {self.box.target} schema={self.box.schema!r}>"
+        return f"<pysqlbox.Schedules of {self.deployment.target} schema={self.deployment.schema!r}>"
 
     def set(
         self,
@@ -161,7 +161,7 @@ class Schedules:
             if first is not None:
                 outbox.schedule_skip(name, None, first, connection=connection)
                 made = replace(made, next_at=first)
-        _log.info("%s: schedule %r set, next at %s [%s]", box, name, made.next_at, self.box.store)
+        _log.info("%s: schedule %r set, next at %s [%s]", box, name, made.next_at, self.deployment.store)
         return made
 
     def list(self, *, box: str = "outbox", connection: Any = None) -> _Schedules:
@@ -171,10 +171,10 @@ class Schedules:
     def remove(self, name: str, *, box: str = "outbox", connection: Any = None) -> None:
         """Remove a schedule; NotFound if there is none of that name. What it has enqueued stays."""
         self._outbox(box).schedule_remove(name, connection=connection)
-        _log.info("%s: schedule %r removed [%s]", box, name, self.box.store)
+        _log.info("%s: schedule %r removed [%s]", box, name, self.deployment.store)
 
     def _outbox(self, name: str) -> Outbox:
-        found = self.box.queue(name)
+        found = self.deployment.box(name)
         if found.kind != "outbox":
             raise InvalidArgument(f"box: {name!r} is an inbox, and schedules belong to outboxes")
         return found

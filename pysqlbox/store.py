@@ -10,7 +10,7 @@ from pysqlbox.messages import OutboxMessage
 from pysqlbox.outbox import Outbox
 
 if TYPE_CHECKING:
-    from pysqlbox.box import Box
+    from pysqlbox.deployment import Deployment
 
 __all__ = ["OutboxStore"]
 
@@ -18,9 +18,11 @@ __all__ = ["OutboxStore"]
 class OutboxStore:
     """Takes due messages of an outbox one owner's way, and says what became of each."""
 
-    def __init__(self, box: Box | Outbox, owner_token: UUID | None = None, lease_seconds: Delay = 30) -> None:
-        """``box`` is one outbox, or a deployment for its default one; without an owner a new one is made."""
-        self._outbox: Outbox = box if isinstance(box, Outbox) else box.outbox
+    def __init__(
+        self, db: Deployment | Outbox, owner_token: UUID | None = None, lease_seconds: Delay = 30
+    ) -> None:
+        """``db`` is a deployment, for its default outbox, or one outbox; without an owner it makes one."""
+        self._outbox: Outbox = db if isinstance(db, Outbox) else db.outbox
         self.owner_token = owner_token if owner_token is not None else uuid4()
         self.lease_seconds = lease_seconds
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from pysqlbox.deploy.names import DEFAULT_BOXES, Box, Dialect
 from pysqlbox.deploy.render import Unit, render_units
+from pysqlbox.names import DEFAULT_BOXES, Dialect, NamedBox
 
 FOLDERS = frozenset({"internal", "queue", "outbox", "inbox", "joins", "ledger", "admin"})
 """The folders whose every file creates one routine."""
@@ -68,7 +68,7 @@ class Routine:
     path: str
     dialect: Dialect
     name: str
-    box: Box | None
+    box: NamedBox | None
     parameters: tuple[Parameter, ...]
     columns: tuple[str, ...] | None
     """Result columns as the signature has them; None where it does not (T-SQL, scalar functions)."""
@@ -86,7 +86,7 @@ def routines(
     dialect: Dialect,
     *,
     schema: str = "infra",
-    boxes: Sequence[Box] = DEFAULT_BOXES,
+    boxes: Sequence[NamedBox] = DEFAULT_BOXES,
     test_clock: bool = False,
     root: Path | None = None,
 ) -> Iterator[Routine]:

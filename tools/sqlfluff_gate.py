@@ -20,8 +20,8 @@ from pathlib import Path
 from sqlfluff.core import FluffConfig, Linter
 from sqlfluff.core.types import ConfigMappingType
 
-from pysqlbox.deploy.names import DIALECTS, Dialect
 from pysqlbox.deploy.render import render_units
+from pysqlbox.names import DIALECTS, Dialect
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 CONFIG = REPOSITORY / ".sqlfluff"

@@ -10,8 +10,8 @@ import psycopg
 
 from benchmarks.queue.contenders import PAYLOAD, Connection
 from pysqlbox.deploy.migrate import migrate
-from pysqlbox.deploy.names import Box
 from pysqlbox.drivers import Target
+from pysqlbox.names import NamedBox
 
 SCHEMA = "bench"
 CANDIDATE = "candidate"
@@ -22,7 +22,7 @@ STEP = 1000
 def deploy(conninfo: str, boxes: Sequence[str], *, schema: str = SCHEMA, root: Path | None = None) -> None:
     """The release, or the templates under `root`, with an outbox of each name."""
     target = Target("postgres", conninfo, "the benchmark's database")
-    migrate(target, schema=schema, boxes=[Box(name, "outbox") for name in boxes], root=root)
+    migrate(target, schema=schema, boxes=[NamedBox(name, "outbox") for name in boxes], root=root)
 
 
 def run_script(conninfo: str, name: str) -> None:

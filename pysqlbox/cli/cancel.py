@@ -36,8 +36,8 @@ def cancel(
       pysqlbox cancel 17 18
       pysqlbox cancel 17 --box orders --reason "order withdrawn"
     """
-    with deployment(url, schema) as box:
-        affected = box.queue(name).cancel(ids, reason=reason)
+    with deployment(url, schema) as db:
+        affected = db.box(name).cancel(ids, reason=reason)
     if as_json:
         echo_json({"cancelled": affected})
     else:

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import click
 
+from pysqlbox.box import AnyBox
 from pysqlbox.cli.options import box_option, deployment, json_option, schema_option, url_option
 from pysqlbox.cli.output import echo_json, fields_of, moment, printable, table
 from pysqlbox.errors import NotFound
-from pysqlbox.queue import Queue
 
 __all__ = ["dead", "replay"]
 
@@ -54,8 +54,8 @@ def list_(
     as_json: bool,
 ) -> None:
     """List dead and expired messages, oldest first, without their payloads. Exit code 1: there are none."""
-    with deployment(url, schema) as box:
-        letters = box.queue(name).dead_letters(limit=limit, after_id=after, topic=topic)
+    with deployment(url, schema) as db:
+        letters = db.box(name).dead_letters(limit=limit, after_id=after, topic=topic)
     if as_json:
         echo_json([fields_of(letter, without=("payload", "headers")) for letter in letters])
     elif letters:
@@ -82,8 +82,8 @@ def list_(
 @click.pass_context
 def causes(ctx: click.Context, url: str | None, schema: str, name: str, limit: int, as_json: bool) -> None:
     """Count dead messages by topic and cause: one fault is one row. Exit code 1: there are none."""
-    with deployment(url, schema) as box:
-        found = box.queue(name).dead_causes(limit=limit)
+    with deployment(url, schema) as db:
+        found = db.box(name).dead_causes(limit=limit)
     if as_json:
         echo_json(found)
     elif found:
@@ -123,9 +123,9 @@ def show(
       pysqlbox dead show 17
       pysqlbox dead show 17 --payload > payload.json
     """
-    with deployment(url, schema) as box:
+    with deployment(url, schema) as db:
         try:
-            message = box.queue(name).get(identity)
+            message = db.box(name).get(identity)
         except NotFound as error:
             click.echo(f"pysqlbox: {error}", err=True)
             ctx.exit(1)
@@ -167,9 +167,9 @@ def replay(
       pysqlbox dead replay 17 18
       pysqlbox dead replay --all --topic order.created
     """
-    with deployment(url, schema) as box:
-        queue = box.queue(name)
-        affected = sum(queue.replay(page) for page in _chosen(queue, ids, everything, topic))
+    with deployment(url, schema) as db:
+        box = db.box(name)
+        affected = sum(box.replay(page) for page in _chosen(box, ids, everything, topic))
     _report(ctx, "replayed", affected, as_json)
 
 
@@ -201,17 +201,17 @@ def discard(
       pysqlbox dead discard 17
       pysqlbox dead discard --all --topic test --yes
     """
-    with deployment(url, schema) as box:
-        queue = box.queue(name)
-        chosen = _chosen(queue, ids, everything, topic)
+    with deployment(url, schema) as db:
+        box = db.box(name)
+        chosen = _chosen(box, ids, everything, topic)
         if not yes:
             which = f"{len(ids)}" if ids else f"all{f' of {topic!r}' if topic else ''}"
             click.confirm(f"delete {which} dead letters of {name} for good?", abort=True, err=True)
-        affected = sum(queue.discard(page) for page in chosen)
+        affected = sum(box.discard(page) for page in chosen)
     _report(ctx, "discarded", affected, as_json)
 
 
-def _chosen(queue: Queue, ids: tuple[int, ...], everything: bool, topic: str | None) -> Iterator[list[int]]:
+def _chosen(box: AnyBox, ids: tuple[int, ...], everything: bool, topic: str | None) -> Iterator[list[int]]:
     """The ids in pages; exactly one of ids and --all must be given."""
     if bool(ids) == everything:
         raise click.UsageError("give either ids or --all")
@@ -219,13 +219,13 @@ def _chosen(queue: Queue, ids: tuple[int, ...], everything: bool, topic: str | N
         raise click.UsageError("--topic goes with --all")
     if ids:
         return iter([list(ids)])
-    return _pages(queue, topic)
+    return _pages(box, topic)
 
 
-def _pages(queue: Queue, topic: str | None) -> Iterator[list[int]]:
+def _pages(box: AnyBox, topic: str | None) -> Iterator[list[int]]:
     """All that are dead now; what dies meanwhile is not run after."""
     after = 0
-    while letters := queue.dead_letters(limit=PAGE, after_id=after, topic=topic):
+    while letters := box.dead_letters(limit=PAGE, after_id=after, topic=topic):
         after = letters[-1].id
         yield [letter.id for letter in letters]
         if len(letters) < PAGE:

@@ -9,12 +9,13 @@ from typing import Any, TypeVar
 
 import click
 
+from pysqlbox.cli.options import schema_option, url_option
 from pysqlbox.deploy import migrate as deploy
-from pysqlbox.deploy.deployment import Plan
-from pysqlbox.deploy.names import DIALECTS, Box, Dialect, parse_box
+from pysqlbox.deploy.plan import Plan
 from pysqlbox.deploy.script import render_script
-from pysqlbox.drivers import Target, parse_url
-from pysqlbox.drivers.embedded import EmbeddedServer
+from pysqlbox.drivers import Target
+from pysqlbox.locate import locate
+from pysqlbox.names import DIALECTS, Dialect, NamedBox, parse_box
 from pysqlbox.places import PLACES, first_id, last_id
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -23,25 +24,11 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 class _BoxType(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
     name = "name:kind"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Box:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> NamedBox:
         try:
-            return value if isinstance(value, Box) else parse_box(str(value))
+            return value if isinstance(value, NamedBox) else parse_box(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
-
-
-def _url_option(command: Command) -> Command:
-    text = (
-        "postgresql://…, mssql://user:password@host:port/db?driver=… or an ODBC string."
-        " Without one: an embedded PostgreSQL in your data directory."
-    )
-    return click.option("--url", envvar="PYSQLBOX_URL", show_envvar=True, help=text)(command)
-
-
-def _schema_option(command: Command) -> Command:
-    return click.option(
-        "--schema", default="infra", show_default=True, help="The schema that holds everything."
-    )(command)
 
 
 def _box_option(command: Command) -> Command:
@@ -71,8 +58,8 @@ def _place_option(command: Command) -> Command:
 
 
 @click.command()
-@_url_option
-@_schema_option
+@url_option
+@schema_option
 @_box_option
 @_place_option
 @_roles_option
@@ -89,7 +76,7 @@ def _place_option(command: Command) -> Command:
 def migrate(
     url: str | None,
     schema: str,
-    boxes: tuple[Box, ...],
+    boxes: tuple[NamedBox, ...],
     place: int | None,
     roles: bool,
     allow_unfit: bool,
@@ -120,8 +107,8 @@ def migrate(
 
 
 @click.command()
-@_url_option
-@_schema_option
+@url_option
+@schema_option
 def status(url: str | None, schema: str) -> None:
     """Show versions, drift and pending work; change nothing."""
     with _target(url) as target:
@@ -144,13 +131,18 @@ def status(url: str | None, schema: str) -> None:
 
 @click.command()
 @click.option("--dialect", required=True, type=click.Choice(DIALECTS), help="Whom the script is for.")
-@_schema_option
+@schema_option
 @_box_option
 @_place_option
 @_roles_option
 @_unfit_option
 def render(
-    dialect: Dialect, schema: str, boxes: tuple[Box, ...], place: int | None, roles: bool, allow_unfit: bool
+    dialect: Dialect,
+    schema: str,
+    boxes: tuple[NamedBox, ...],
+    place: int | None,
+    roles: bool,
+    allow_unfit: bool,
 ) -> None:
     """Print the whole deployment as one idempotent script for psql or sqlcmd."""
     script = render_script(
@@ -161,12 +153,10 @@ def render(
 
 @contextlib.contextmanager
 def _target(url: str | None) -> Iterator[Target]:
-    """The database the URL names, or the embedded one while it is needed."""
-    if url is not None:
-        yield parse_url(url)
-        return
-    with EmbeddedServer() as server:
-        yield parse_url(server.url)
+    """The database that the URL or the environment names; an embedded server runs while it is needed."""
+    target, server = locate(url)
+    with server or contextlib.nullcontext():
+        yield target
 
 
 def _warn(plan: Plan) -> None:

@@ -31,8 +31,8 @@ def doctor(ctx: click.Context, url: str | None, schema: str, everything: bool, a
       pysqlbox doctor --all
       pysqlbox doctor --json
     """
-    with deployment(url, schema) as box:
-        findings = box.doctor()
+    with deployment(url, schema) as db:
+        findings = db.doctor()
     if as_json:
         echo_json(findings)
     else:

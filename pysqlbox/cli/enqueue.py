@@ -13,6 +13,7 @@ from uuid import UUID
 
 import click
 
+from pysqlbox.box import AnyBox
 from pysqlbox.cli.options import (
     DURATION,
     MOMENT,
@@ -23,7 +24,6 @@ from pysqlbox.cli.options import (
     url_option,
 )
 from pysqlbox.cli.output import echo_json, fields_of
-from pysqlbox.queue import Queue
 
 __all__ = ["enqueue", "headers_of", "payload_of"]
 
@@ -77,21 +77,21 @@ def enqueue(
     arguments = _arguments(options)
     if lines and (payload is not None or "message_id" in arguments or "dedup_key" in arguments):
         raise click.UsageError("--lines goes without PAYLOAD, --message-id and --dedup-key")
-    with deployment(url, schema) as box:
-        queue = box.queue(name)
-        _check_kind(queue, arguments, lines)
+    with deployment(url, schema) as db:
+        box = db.box(name)
+        _check_kind(box, arguments, lines)
         if lines:
-            _enqueue_lines(queue, topic, path, arguments, as_json)
+            _enqueue_lines(box, topic, path, arguments, as_json)
             return
         text = payload_of(payload, path)
-        if queue.kind == "inbox" and "created_at" in arguments:
+        if box.kind == "inbox" and "created_at" in arguments:
             arguments["received_at"] = arguments.pop("created_at")
-        found: Any = queue.enqueue(topic=topic, payload=text, **arguments)
+        found: Any = box.enqueue(topic=topic, payload=text, **arguments)
     if as_json:
         echo_json(fields_of(found, without=("ordinal",)))
         return
     note = " (its hash differs from the one known)" if getattr(found, "hash_mismatch", False) else ""
-    identity = f", message id {found.message_id}" if queue.kind == "outbox" else ""
+    identity = f", message id {found.message_id}" if box.kind == "outbox" else ""
     click.echo(f"{found.outcome}: id {found.id}{identity}{note}")
 
 
@@ -132,11 +132,11 @@ def headers_of(text: str | None, pairs: tuple[str, ...]) -> dict[str, Any] | Non
     return found or None
 
 
-def _check_kind(queue: Queue, arguments: dict[str, Any], lines: bool) -> None:
+def _check_kind(box: AnyBox, arguments: dict[str, Any], lines: bool) -> None:
     """Name the options that the box's kind does not have, or needs."""
     foreign: tuple[str, ...]
     needed: tuple[str, ...]
-    if queue.kind == "inbox":
+    if box.kind == "inbox":
         foreign, needed = ("correlation_id", "dedup_key"), ("source", "message_id")
         if lines:
             raise click.UsageError("--lines is for outboxes; an inbox needs each message's own id")
@@ -144,11 +144,11 @@ def _check_kind(queue: Queue, arguments: dict[str, Any], lines: bool) -> None:
         foreign, needed = ("source", "hash"), ()
     for name in foreign:
         if name in arguments:
-            raise click.UsageError(f"--{name.replace('_', '-')}: an {queue.kind} has none")
+            raise click.UsageError(f"--{name.replace('_', '-')}: an {box.kind} has none")
     for name in needed:
         if name not in arguments:
-            raise click.UsageError(f"--{name.replace('_', '-')}: an {queue.kind} needs it")
-    if queue.kind == "outbox" and "message_id" in arguments:
+            raise click.UsageError(f"--{name.replace('_', '-')}: an {box.kind} needs it")
+    if box.kind == "outbox" and "message_id" in arguments:
         try:
             arguments["message_id"] = UUID(arguments["message_id"])
         except ValueError:
@@ -190,13 +190,13 @@ def _lines(path: Path | None) -> Iterator[str]:
 
 
 def _enqueue_lines(
-    queue: Queue, topic: str, path: Path | None, arguments: dict[str, Any], as_json: bool
+    box: AnyBox, topic: str, path: Path | None, arguments: dict[str, Any], as_json: bool
 ) -> None:
     """A call for every thousand lines; those before a bad one stay."""
     total = 0
     lines = _lines(path)
     while batch := list(itertools.islice(lines, LINES)):
-        queue.enqueue_many({"topic": topic, "payload": line, **arguments} for line in batch)
+        box.enqueue_many({"topic": topic, "payload": line, **arguments} for line in batch)
         total += len(batch)
     if as_json:
         echo_json({"enqueued": total})

@@ -44,8 +44,8 @@ def list_messages(
       pysqlbox list Processing --box inbox --group customer-17
       pysqlbox list Done --limit 100 --after 4711 --json
     """
-    with deployment(url, schema) as box:
-        found = box.queue(name).list(status, topic=topic, limit=limit, after_id=after, group_id=group_id)
+    with deployment(url, schema) as db:
+        found = db.box(name).list(status, topic=topic, limit=limit, after_id=after, group_id=group_id)
     if as_json:
         echo_json(found)
     elif found:

@@ -8,7 +8,6 @@ from datetime import timedelta
 
 import click
 
-from pysqlbox.box import Box
 from pysqlbox.cli.options import (
     DURATION,
     boxes_option,
@@ -19,6 +18,7 @@ from pysqlbox.cli.options import (
     url_option,
 )
 from pysqlbox.cli.output import echo_json
+from pysqlbox.deployment import Deployment
 from pysqlbox.errors import DatabaseUnavailable
 
 __all__ = ["cleanup", "reap"]
@@ -61,8 +61,8 @@ def reap(
       pysqlbox reap
       pysqlbox reap --box orders --every 30s
     """
-    with deployment(url, schema) as box:
-        steps = {name: functools.partial(box.queue(name).reap, batch_size) for name in names}
+    with deployment(url, schema) as db:
+        steps = {name: functools.partial(db.box(name).reap, batch_size) for name in names}
         _run(steps, batch_size, every, "reaped", as_json)
 
 
@@ -98,13 +98,13 @@ def cleanup(
       pysqlbox cleanup --retention 30d
       pysqlbox cleanup --box orders --dead 90d --ledger 30d --every 1h
     """
-    with deployment(url, schema) as box:
-        steps = _cleanup_steps(box, names, retention, dead, ledger, batch_size)
+    with deployment(url, schema) as db:
+        steps = _cleanup_steps(db, names, retention, dead, ledger, batch_size)
         _run(steps, batch_size, every, "deleted", as_json)
 
 
 def _cleanup_steps(
-    box: Box,
+    db: Deployment,
     names: tuple[str, ...],
     retention: timedelta,
     dead: timedelta | None,
@@ -113,12 +113,12 @@ def _cleanup_steps(
 ) -> Steps:
     steps: dict[str, Callable[[], int]] = {}
     for name in names:
-        queue = box.queue(name)
-        steps[name] = functools.partial(queue.cleanup, retention, batch_size=batch_size)
+        box = db.box(name)
+        steps[name] = functools.partial(box.cleanup, retention, batch_size=batch_size)
         if dead is not None:
-            steps[f"{name} dead letters"] = functools.partial(queue.cleanup_dead, dead, batch_size=batch_size)
+            steps[f"{name} dead letters"] = functools.partial(box.cleanup_dead, dead, batch_size=batch_size)
     if ledger is not None:
-        steps["ledger"] = functools.partial(box.ledger.cleanup, ledger, batch_size=batch_size)
+        steps["ledger"] = functools.partial(db.ledger.cleanup, ledger, batch_size=batch_size)
     return steps
 
 

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import click
 
-from pysqlbox.box import Box, connect
+from pysqlbox.deployment import Deployment, connect
+from pysqlbox.locate import URL_HELP, URL_VARIABLE
 
 __all__ = [
     "DURATION",
@@ -30,13 +31,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 DEFAULT_BOXES = ("outbox", "inbox")
 
-url_option = click.option(
-    "--url",
-    envvar="PYSQLBOX_URL",
-    show_envvar=True,
-    help="postgresql://…, mssql://user:password@host:port/db?driver=… or an ODBC string."
-    " Without one: an embedded PostgreSQL in your data directory.",
-)
+url_option = click.option("--url", envvar=URL_VARIABLE, show_envvar=True, help=URL_HELP)
 schema_option = click.option(
     "--schema", default="infra", show_default=True, help="The schema that holds everything."
 )
@@ -55,10 +50,10 @@ def boxes_option(command: Command) -> Command:
 
 
 @contextlib.contextmanager
-def deployment(url: str | None, schema: str) -> Iterator[Box]:
+def deployment(url: str | None, schema: str) -> Iterator[Deployment]:
     """The deployment that the options name, closed at the end."""
-    with connect(url, schema=schema, pool_size=2) as box:
-        yield box
+    with connect(url, schema=schema, pool_size=2) as db:
+        yield db
 
 
 @contextlib.contextmanager

@@ -86,8 +86,8 @@ def set_(
     """
     if (cron is None) == (every is None):
         raise click.UsageError("give either --cron or --every")
-    with deployment(url, schema) as box:
-        made = box.schedules.set(
+    with deployment(url, schema) as db:
+        made = db.schedules.set(
             schedule_name,
             topic,
             payload_of(payload, path),
@@ -118,8 +118,8 @@ def set_(
 @click.pass_context
 def list_(ctx: click.Context, url: str | None, schema: str, name: str, as_json: bool) -> None:
     """List the schedules of an outbox. Exit code 1: there are none."""
-    with deployment(url, schema) as box:
-        found = box.schedules.list(box=name)
+    with deployment(url, schema) as db:
+        found = db.schedules.list(box=name)
     if as_json:
         echo_json([fields_of(each) for each in found])
     elif found:
@@ -151,8 +151,8 @@ def list_(ctx: click.Context, url: str | None, schema: str, name: str, as_json: 
 @json_option
 def remove(schedule_name: str, url: str | None, schema: str, name: str, as_json: bool) -> None:
     """Remove the schedule NAME. What it has enqueued stays."""
-    with deployment(url, schema) as box:
-        box.schedules.remove(schedule_name, box=name)
+    with deployment(url, schema) as db:
+        db.schedules.remove(schedule_name, box=name)
     if as_json:
         echo_json({"removed": schedule_name})
     else:

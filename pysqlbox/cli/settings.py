@@ -38,8 +38,8 @@ def pause(
       pysqlbox pause order.created
       pysqlbox pause --box orders
     """
-    with deployment(url, schema) as box:
-        affected = box.queue(name).pause(topic)
+    with deployment(url, schema) as db:
+        affected = db.box(name).pause(topic)
     _tell(ctx, "paused", name, topic, affected, as_json)
 
 
@@ -62,8 +62,8 @@ def resume(
       pysqlbox resume order.created
       pysqlbox resume --box orders
     """
-    with deployment(url, schema) as box:
-        affected = box.queue(name).resume(topic)
+    with deployment(url, schema) as db:
+        affected = db.box(name).resume(topic)
     _tell(ctx, "resumed", name, topic, affected, as_json)
 
 
@@ -85,8 +85,8 @@ def configure(url: str | None, schema: str, name: str, setting: str, value: str,
       pysqlbox configure max_attempts 20
       pysqlbox configure notify off --box orders
     """
-    with deployment(url, schema) as box:
-        kept = box.queue(name).configure(setting, value)
+    with deployment(url, schema) as db:
+        kept = db.box(name).configure(setting, value)
     if as_json:
         echo_json({setting: kept})
     else:

@@ -9,7 +9,6 @@ from datetime import timedelta
 
 import click
 
-from pysqlbox.box import Box
 from pysqlbox.cli.options import (
     DURATION,
     boxes_option,
@@ -20,6 +19,7 @@ from pysqlbox.cli.options import (
     url_option,
 )
 from pysqlbox.cli.output import age, echo_json, fields_of, table
+from pysqlbox.deployment import Deployment
 from pysqlbox.errors import DatabaseUnavailable
 from pysqlbox.messages import TopicStats
 
@@ -51,20 +51,20 @@ def stats(
       pysqlbox stats --box orders --watch 5s
       pysqlbox stats --json
     """
-    with deployment(url, schema) as box:
+    with deployment(url, schema) as db:
         if watch is None:
-            _show(_read(box, names), {}, 0.0, as_json)
+            _show(_read(db, names), {}, 0.0, as_json)
             return
-        _watch(box, names, watch, as_json)
+        _watch(db, names, watch, as_json)
 
 
-def _watch(box: Box, names: tuple[str, ...], interval: timedelta, as_json: bool) -> None:
+def _watch(db: Deployment, names: tuple[str, ...], interval: timedelta, as_json: bool) -> None:
     before: dict[str, int] = {}
     seen_at = time.monotonic()
     with stopping() as stop:
         while not stop.is_set():
             try:
-                found = _read(box, names)
+                found = _read(db, names)
             except DatabaseUnavailable as error:
                 click.echo(f"pysqlbox: {error}; trying again", err=True)
             else:
@@ -77,8 +77,8 @@ def _watch(box: Box, names: tuple[str, ...], interval: timedelta, as_json: bool)
             stop.wait(interval.total_seconds())
 
 
-def _read(box: Box, names: tuple[str, ...]) -> dict[str, list[TopicStats]]:
-    return {name: box.queue(name).stats() for name in names}
+def _read(db: Deployment, names: tuple[str, ...]) -> dict[str, list[TopicStats]]:
+    return {name: db.box(name).stats() for name in names}
 
 
 def _show(found: dict[str, list[TopicStats]], before: dict[str, int], seconds: float, as_json: bool) -> None:

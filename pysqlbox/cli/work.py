@@ -17,8 +17,8 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from pysqlbox.box import connect
 from pysqlbox.cli.options import DURATION, schema_option, url_option
+from pysqlbox.deployment import connect
 from pysqlbox.worker import Worker
 
 __all__ = ["work"]
@@ -61,7 +61,7 @@ def work(
     """Run the worker WORKER of MODULE until SIGTERM or Ctrl-C, then let running handlers end.
 
     WORKER is a pysqlbox.Worker, or a function that answers one: without parameters, or with one, which is
-    given the Box that --url and --schema lead to.
+    given the Deployment that --url and --schema lead to.
 
     \b
     Examples:
@@ -114,16 +114,16 @@ def _load(target: str) -> Any:
 
 @contextmanager
 def _worker(ctx: click.Context, found: Any, url: str | None, schema: str) -> Iterator[Worker]:
-    """The worker that was found or made; a Box that was made for it is closed at the end."""
-    takes_box = callable(found) and _parameters(found) > 0
-    if not takes_box:
+    """The worker that was found or made; a Deployment that was made for it is closed at the end."""
+    takes_deployment = callable(found) and _parameters(found) > 0
+    if not takes_deployment:
         for name in ("url", "schema"):
             if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--{name}: is for a function that takes a Box")
+                raise click.UsageError(f"--{name}: is for a function that takes a Deployment")
         yield _checked(found() if callable(found) else found)
         return
-    with connect(url, schema=schema) as box:
-        yield _checked(found(box))
+    with connect(url, schema=schema) as db:
+        yield _checked(found(db))
 
 
 def _parameters(function: Any) -> int:

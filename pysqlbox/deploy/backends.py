@@ -20,10 +20,10 @@ from yoyo.backends.base import DatabaseBackend
 from yoyo.backends.core.postgresql import PostgresqlPsycopgBackend
 from yoyo.utils import change_param_style
 
-from pysqlbox.deploy.names import Dialect, quote_identifier
 from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, Store, lock_name
 from pysqlbox.drivers import Target, mssql, parse_url
 from pysqlbox.drivers.url import WRAPPED, wrap_odbc
+from pysqlbox.names import Dialect, quote_identifier
 
 MIGRATION_TABLE = "_yoyo_migration"
 

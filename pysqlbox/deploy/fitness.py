@@ -6,10 +6,10 @@ database has to have READ_COMMITTED_SNAPSHOT on and compatibility level 150. Pos
 
 from __future__ import annotations
 
-from pysqlbox.deploy.names import quote_identifier
 from pysqlbox.deploy.store import Store
 from pysqlbox.drivers import mssql
 from pysqlbox.errors import InvalidState
+from pysqlbox.names import quote_identifier
 
 #: SQL Server 2019's.
 COMPATIBILITY_LEVEL = 150

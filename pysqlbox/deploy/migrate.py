@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from pysqlbox.deploy import fitness
-from pysqlbox.deploy.deployment import Deployment, Plan
-from pysqlbox.deploy.names import Box, check_schema_name
-from pysqlbox.deploy.paths import migrations_root
+from pysqlbox.deploy.plan import Deployment, Plan
 from pysqlbox.deploy.steps import current, open_store
 from pysqlbox.deploy.store import Store
 from pysqlbox.deploy.waiting import FIRST_PAUSE, LOCK_SECONDS, LONGEST_PAUSE, Blocked, is_blocked, watching
 from pysqlbox.drivers import Target, driver_for, parse_url
 from pysqlbox.errors import DatabaseUnavailable
+from pysqlbox.names import NamedBox, check_schema_name
+from pysqlbox.paths import migrations_root
 from pysqlbox.places import check_place
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def migrate(
     url: str | Target,
     *,
     schema: str = "infra",
-    boxes: Iterable[Box] = (),
+    boxes: Iterable[NamedBox] = (),
     roles: bool = False,
     dry_run: bool = False,
     root: Path | None = None,

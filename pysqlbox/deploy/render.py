@@ -20,17 +20,17 @@ import jinja2
 
 from pysqlbox.deploy.babelfish import json_long_text, json_text
 from pysqlbox.deploy.message_ids import drawn_id, drawn_message_id, message_id_stem
-from pysqlbox.deploy.names import (
+from pysqlbox.errors import InvalidArgument
+from pysqlbox.names import (
     DEFAULT_BOXES,
     IDENTIFIER_LIMIT,
-    Box,
     Dialect,
+    NamedBox,
     check_schema_name,
     quote_identifier,
     quote_literal,
 )
-from pysqlbox.deploy.paths import sql_root
-from pysqlbox.errors import InvalidArgument
+from pysqlbox.paths import sql_root
 
 UnitKind = Literal["versioned", "repeatable"]
 Scope = Literal["schema", "queue", "outbox", "inbox"]
@@ -136,7 +136,7 @@ class Unit:
     id: str
     folder: str
     path: str
-    box: Box | None
+    box: NamedBox | None
     kind: UnitKind
     version: int
     object_name: str
@@ -185,7 +185,7 @@ class Renderer:
         dialect: Dialect,
         *,
         schema: str = "infra",
-        boxes: Sequence[Box] = DEFAULT_BOXES,
+        boxes: Sequence[NamedBox] = DEFAULT_BOXES,
         root: Path | None = None,
         preserve_lines: bool = False,
         test_clock: bool = False,
@@ -197,10 +197,10 @@ class Renderer:
         self.preserve_lines = preserve_lines
         self.test_clock = test_clock
         self._templates: dict[str, jinja2.Template] = {}
-        self._lines: dict[tuple[str, Box | None], tuple[int, ...]] = {}
-        self._patterns: dict[tuple[str, Box | None], _Pattern] = {}
+        self._lines: dict[tuple[str, NamedBox | None], tuple[int, ...]] = {}
+        self._patterns: dict[tuple[str, NamedBox | None], _Pattern] = {}
         self._sources: dict[str, str] = {}
-        self._seen: dict[Box | None, set[str]] = {}
+        self._seen: dict[NamedBox | None, set[str]] = {}
 
     @cached_property
     def _environment(self) -> jinja2.Environment:
@@ -229,14 +229,14 @@ class Renderer:
             self._sources[path] = (self.root / path).read_text(encoding="utf-8")
         return self._sources[path]
 
-    def render(self, path: str, box: Box | None = None) -> str:
+    def render(self, path: str, box: NamedBox | None = None) -> str:
         """Render one file; per-box folders need the box."""
         text = self._pattern(path, box).text
         return text.replace(BOX, box.name) if box else text
 
-    def _pattern(self, path: str, box: Box | None) -> _Pattern:
+    def _pattern(self, path: str, box: NamedBox | None) -> _Pattern:
         """One file, rendered once for all named boxes of a kind."""
-        stand_in = box if box is None or box in DEFAULT_BOXES else Box(BOX, box.kind)
+        stand_in = box if box is None or box in DEFAULT_BOXES else NamedBox(BOX, box.kind)
         found = self._patterns.get((path, stand_in))
         if found is None:
             text = self._render(path, stand_in)
@@ -246,7 +246,7 @@ class Renderer:
             self._patterns[path, stand_in] = found
         return found
 
-    def _render(self, path: str, box: Box | None) -> str:
+    def _render(self, path: str, box: NamedBox | None) -> str:
         seen = self._seen.setdefault(box, set())
         db_seen = self._seen.setdefault(None, set())
         prefix = f"{box.name}_" if box else ""
@@ -336,14 +336,14 @@ class Renderer:
                 if not self._pattern(path, box).is_empty:  # a file may render to nothing
                     yield self.unit(path, box)
 
-    def boxes_of(self, folder: str) -> list[Box] | list[None]:
+    def boxes_of(self, folder: str) -> list[NamedBox] | list[None]:
         """The boxes a folder is rendered for; ``[None]`` for once per schema."""
         scope = FOLDERS[folder]
         if scope == "schema":
             return [None]
         return [box for box in self.boxes if scope in ("queue", box.kind)]
 
-    def unit(self, path: str, box: Box | None = None) -> Unit:
+    def unit(self, path: str, box: NamedBox | None = None) -> Unit:
         """Render one file as a unit."""
         folder, _, file = path.rpartition("/")
         stem = file.removesuffix(".sql")
@@ -373,7 +373,9 @@ class Renderer:
         owner: dict[str, str] = {}
         shared = {name.lower() for name in self._seen.get(None, set())}
         for box in self.boxes:
-            for pattern in sorted(self._seen.get(box, set()) | self._seen.get(Box(BOX, box.kind), set())):
+            for pattern in sorted(
+                self._seen.get(box, set()) | self._seen.get(NamedBox(BOX, box.kind), set())
+            ):
                 if box in DEFAULT_BOXES and BOX in pattern:
                     continue
                 name = pattern.replace(BOX, box.name).lower()
@@ -396,13 +398,13 @@ def render_file(
     relative_path: str,
     *,
     schema: str = "infra",
-    box: Box | None = None,
-    boxes: Sequence[Box] = DEFAULT_BOXES,
+    box: NamedBox | None = None,
+    boxes: Sequence[NamedBox] = DEFAULT_BOXES,
     preserve_lines: bool = False,
     test_clock: bool = False,
     root: Path | None = None,
 ) -> str:
-    """Render one template, e.g. ``render_file("mssql", "queue/claim.sql", box=Box("outbox", "outbox"))``."""
+    """Render one: ``render_file("mssql", "queue/claim.sql", box=NamedBox("outbox", "outbox"))``."""
     renderer = Renderer(
         dialect, schema=schema, boxes=boxes, root=root, preserve_lines=preserve_lines, test_clock=test_clock
     )
@@ -413,7 +415,7 @@ def render_units(
     dialect: Dialect,
     *,
     schema: str = "infra",
-    boxes: Sequence[Box] = DEFAULT_BOXES,
+    boxes: Sequence[NamedBox] = DEFAULT_BOXES,
     roles: bool = False,
     preserve_lines: bool = False,
     test_clock: bool = False,

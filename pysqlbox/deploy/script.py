@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pysqlbox.deploy import script_mssql, script_postgres
-from pysqlbox.deploy.deployment import latest_version
-from pysqlbox.deploy.names import Box, Dialect, check_box_names, check_role_names, merge_boxes
-from pysqlbox.deploy.paths import migrations_root
+from pysqlbox.deploy.plan import latest_version
 from pysqlbox.deploy.render import Renderer
+from pysqlbox.names import Dialect, NamedBox, check_box_names, check_role_names, merge_boxes
+from pysqlbox.paths import migrations_root
 from pysqlbox.places import check_place
 
 
@@ -20,7 +20,7 @@ def render_script(
     dialect: Dialect,
     *,
     schema: str = "infra",
-    boxes: Iterable[Box] = (),
+    boxes: Iterable[NamedBox] = (),
     roles: bool = False,
     root: Path | None = None,
     migrations: Path | None = None,

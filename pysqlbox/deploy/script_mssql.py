@@ -11,12 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from pysqlbox.deploy.deployment import has_object
 from pysqlbox.deploy.fitness import COMPATIBILITY_LEVEL
-from pysqlbox.deploy.names import Box, quote_identifier, quote_literal
+from pysqlbox.deploy.plan import has_object
 from pysqlbox.deploy.render import Unit
 from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, lock_name
 from pysqlbox.deploy.store_mssql import HEAD, SESSION
+from pysqlbox.names import NamedBox, quote_identifier, quote_literal
 
 _UNIT_TABLE = "tables/schema/unit"
 _STEP = "#pysqlbox_script"
@@ -34,7 +34,7 @@ GO
 
 def write(
     schema: str,
-    boxes: Sequence[Box],
+    boxes: Sequence[NamedBox],
     target: int,
     units: Sequence[Unit],
     *,
@@ -50,7 +50,7 @@ class _Writer:
     def __init__(
         self,
         schema: str,
-        boxes: Sequence[Box],
+        boxes: Sequence[NamedBox],
         target: int,
         units: Sequence[Unit],
         *,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pysqlbox.deploy.declarations import declarations
-from pysqlbox.deploy.deployment import has_object
-from pysqlbox.deploy.names import Box, quote_identifier, quote_literal
+from pysqlbox.deploy.plan import has_object
 from pysqlbox.deploy.render import Unit
 from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, lock_key
 from pysqlbox.deploy.store_postgres import NAMED, OBJECTS, RESOLVE, fill
 from pysqlbox.deploy.waiting import LOCK_SECONDS
+from pysqlbox.names import NamedBox, quote_identifier, quote_literal
 
 _UNIT_TABLE = "tables/schema/unit"
 
@@ -87,7 +87,7 @@ $pysqlbox$;
 
 
 def write(
-    schema: str, boxes: Sequence[Box], target: int, units: Sequence[Unit], *, place: int | None = None
+    schema: str, boxes: Sequence[NamedBox], target: int, units: Sequence[Unit], *, place: int | None = None
 ) -> str:
     """The script as text."""
     return "\n".join(_Writer(schema, boxes, target, units, place).parts()) + "\n"
@@ -95,7 +95,7 @@ def write(
 
 class _Writer:
     def __init__(
-        self, schema: str, boxes: Sequence[Box], target: int, units: Sequence[Unit], place: int | None
+        self, schema: str, boxes: Sequence[NamedBox], target: int, units: Sequence[Unit], place: int | None
     ) -> None:
         self._schema = schema
         self._boxes = boxes

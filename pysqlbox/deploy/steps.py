@@ -16,13 +16,13 @@ from typing import Any
 import psycopg
 
 from pysqlbox.deploy import fitness
-from pysqlbox.deploy.deployment import Deployment
-from pysqlbox.deploy.names import check_schema_name, parse_box
+from pysqlbox.deploy.plan import Deployment
 from pysqlbox.deploy.store import Store
 from pysqlbox.deploy.store_mssql import MssqlStore
 from pysqlbox.deploy.store_postgres import PostgresStore
 from pysqlbox.deploy.waiting import LOCK_SECONDS
 from pysqlbox.errors import InvalidState
+from pysqlbox.names import check_schema_name, parse_box
 from pysqlbox.places import parse_place
 
 #: The deployment that pysqlbox runs now; unset under the stock yoyo command.

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pysqlbox.deploy.names import Box, Dialect
 from pysqlbox.deploy.render import Unit
+from pysqlbox.names import Dialect, NamedBox
 
 #: How long a second deployer waits for the first.
 LOCK_TIMEOUT_SECONDS = 300
@@ -67,7 +67,7 @@ class Store(Protocol):
     def version(self) -> int:
         """The highest version of the tables, 0 for none."""
 
-    def boxes(self) -> list[Box]:
+    def boxes(self) -> list[NamedBox]:
         """The boxes this schema was deployed with."""
 
     def records(self) -> list[Record]:
@@ -106,7 +106,7 @@ class Store(Protocol):
     def add_version(self, version: int) -> None:
         """Record a version of the tables."""
 
-    def add_boxes(self, boxes: Iterable[Box]) -> None:
+    def add_boxes(self, boxes: Iterable[NamedBox]) -> None:
         """Record boxes."""
 
     def save(self, records: Iterable[Record]) -> None:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
-from pysqlbox.deploy.names import Box, Dialect, quote_identifier
 from pysqlbox.deploy.render import Unit
 from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, NotReplaceable, Record, lock_name
 from pysqlbox.drivers import mssql
 from pysqlbox.errors import DatabaseUnavailable
+from pysqlbox.names import Dialect, NamedBox, quote_identifier
 
 #: What filtered indexes and JSON need when tables and procedures are created; sqlcmd and FreeTDS differ.
 SESSION = """
@@ -89,10 +89,10 @@ class MssqlStore:
         """The highest version of the tables, 0 for none."""
         return int(self._execute(f"SELECT COALESCE(MAX(version), 0) FROM {self._table('_version')}")[0][0])
 
-    def boxes(self) -> list[Box]:
+    def boxes(self) -> list[NamedBox]:
         """The boxes this schema was deployed with."""
         rows = self._execute(f"SELECT name, kind FROM {self._table('_box')} ORDER BY name")
-        return [Box(name, kind) for name, kind in rows]
+        return [NamedBox(name, kind) for name, kind in rows]
 
     def records(self) -> list[Record]:
         """The deployed units in the order of their deployment."""
@@ -178,7 +178,7 @@ class MssqlStore:
             version,
         )
 
-    def add_boxes(self, boxes: Iterable[Box]) -> None:
+    def add_boxes(self, boxes: Iterable[NamedBox]) -> None:
         """Record boxes."""
         known = set(self.boxes())
         for box in boxes:

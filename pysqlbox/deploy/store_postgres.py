@@ -11,11 +11,11 @@ from psycopg import errors
 from psycopg.rows import tuple_row
 
 from pysqlbox.deploy.declarations import declarations
-from pysqlbox.deploy.names import Box, Dialect, Kind, quote_identifier, quote_literal
 from pysqlbox.deploy.render import Unit
 from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, NotReplaceable, Record, lock_key
 from pysqlbox.drivers import postgres
 from pysqlbox.errors import DatabaseUnavailable, InvalidState
+from pysqlbox.names import Dialect, Kind, NamedBox, quote_identifier, quote_literal
 
 #: The routines and views of a schema by what tells one from another: name and argument types, or only the
 #: name. Types, and definitions, are written as search_path has it, so it must be pinned.
@@ -160,10 +160,10 @@ class PostgresStore:
             int, self._execute(self._on("_version", "SELECT coalesce(max(version), 0) FROM {}"))[0][0]
         )
 
-    def boxes(self) -> list[Box]:
+    def boxes(self) -> list[NamedBox]:
         """The boxes this schema was deployed with."""
         rows = self._execute(self._on("_box", "SELECT name, kind FROM {} ORDER BY name"))
-        return [Box(name, cast(Kind, kind)) for name, kind in rows]
+        return [NamedBox(name, cast(Kind, kind)) for name, kind in rows]
 
     def records(self) -> list[Record]:
         """The deployed units in the order of their deployment."""
@@ -270,7 +270,7 @@ class PostgresStore:
         query = "INSERT INTO {} (version) VALUES (%s) ON CONFLICT DO NOTHING"
         self._execute(self._on("_version", query), [version])
 
-    def add_boxes(self, boxes: Iterable[Box]) -> None:
+    def add_boxes(self, boxes: Iterable[NamedBox]) -> None:
         """Record boxes."""
         added = list(boxes)
         query = (

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from pysqlbox.deploy.names import Dialect
 from pysqlbox.drivers import Target, driver_for, mssql
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
+from pysqlbox.names import Dialect
 
 #: How long a deployment waits for any one lock, and everybody behind it.
 LOCK_SECONDS = 2.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
-from pysqlbox.deploy.names import Dialect
 from pysqlbox.drivers.url import Target, parse_url
 from pysqlbox.errors import PysqlboxError
+from pysqlbox.names import Dialect
 
 __all__ = ["Driver", "Row", "Target", "Values", "connect", "driver_for", "parse_url"]
 

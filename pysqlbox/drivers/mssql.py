@@ -19,7 +19,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pysqlbox.deploy.names import quote_identifier
 from pysqlbox.drivers.url import Target, odbc_string, read_odbc
 from pysqlbox.drivers.values import from_database, is_list, is_records, to_json, to_utc
 from pysqlbox.errors import (
@@ -32,6 +31,7 @@ from pysqlbox.errors import (
     PysqlboxError,
     SchemaMismatch,
 )
+from pysqlbox.names import quote_identifier
 
 _OURS = {51001: InvalidArgument, 51002: NotFound, 51003: InvalidState}
 _USED_UP = 11728

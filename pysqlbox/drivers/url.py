@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from pysqlbox.deploy.names import Dialect
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.names import Dialect
 
 #: Also as SQLAlchemy writes it, with the driver that it is to take: we take ours.
 _POSTGRES = re.compile(r"postgres(ql)?(\+\w+)?")

@@ -10,15 +10,15 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pysqlbox.deploy.names import quote_identifier
 from pysqlbox.drivers import driver_for
 from pysqlbox.errors import AccessDenied, PysqlboxError
+from pysqlbox.names import quote_identifier
 from pysqlbox.worker.logs import log_of
 from pysqlbox.worker.outcomes import Outcomes
 
 if TYPE_CHECKING:
-    from pysqlbox.box import Box
-    from pysqlbox.queue import Queue
+    from pysqlbox.box import AnyBox
+    from pysqlbox.deployment import Deployment
 
 __all__ = ["CALL_SECONDS", "Calls", "Database", "WorkerConnection"]
 
@@ -75,7 +75,7 @@ class WorkerConnection(Protocol):
 
     def settle(
         self,
-        queue: Queue,
+        box: AnyBox,
         owner: uuid.UUID,
         outcomes: Outcomes,
         claim: int,
@@ -87,7 +87,7 @@ class WorkerConnection(Protocol):
     def call(self, routine: str, arguments: Mapping[str, object]) -> list[dict[str, object]]:
         """Any other routine."""
 
-    def setting(self, queue: Queue, name: str) -> str | None:
+    def setting(self, box: AnyBox, name: str) -> str | None:
         """A setting of a box; None where this user may not read it."""
 
     def close(self) -> None:
@@ -97,11 +97,11 @@ class WorkerConnection(Protocol):
 class Database:
     """The database as one run of a worker sees it."""
 
-    def __init__(self, box: Box) -> None:
-        self.box = box
+    def __init__(self, db: Deployment) -> None:
+        self.deployment = db
         #: From then on nothing waits for the database any more.
         self.must_end_at = float("inf")
-        self._log = log_of(box)
+        self._log = log_of(db)
         self._calls: weakref.WeakSet[Calls] = weakref.WeakSet()
 
     def open(self, *, limit: float | None = None, lock_seconds: float | None = None) -> WorkerConnection:
@@ -111,11 +111,11 @@ class Database:
         """
         calls = Calls(self, CALL_SECONDS if limit is None else limit)
         self._calls.add(calls)
-        if self.box.target.dialect == "postgres":
+        if self.deployment.target.dialect == "postgres":
             from pysqlbox.worker.database_postgres import PostgresConnection
 
-            return PostgresConnection(self.box, calls, lock_seconds)
-        return CallingConnection(self.box, calls)
+            return PostgresConnection(self.deployment, calls, lock_seconds)
+        return CallingConnection(self.deployment, calls)
 
     def report_silence(self) -> None:
         """Say so if a call has had no answer for too long."""
@@ -130,15 +130,15 @@ class Database:
 class CallingConnection:
     """A connection that uses nothing but the driver's ordinary calls."""
 
-    def __init__(self, box: Box, calls: Calls) -> None:
+    def __init__(self, db: Deployment, calls: Calls) -> None:
         self.calls = calls
-        self._box = box
-        self._driver = driver_for(box.target.dialect)
+        self._db = db
+        self._driver = driver_for(db.target.dialect)
         self._connection: Any = None
 
     def settle(
         self,
-        queue: Queue,
+        box: AnyBox,
         owner: uuid.UUID,
         outcomes: Outcomes,
         claim: int,
@@ -152,7 +152,7 @@ class CallingConnection:
             arguments = {
                 "owner_token": owner, "lease_seconds": lease_seconds, "batch_size": claim, "topics": topics,
             }  # fmt: skip
-            rows = self.call(f"{queue.name}_claim", arguments)
+            rows = self.call(f"{box.name}_claim", arguments)
         else:
             arguments = {
                 "owner_token": owner,
@@ -161,25 +161,25 @@ class CallingConnection:
                 "lease_seconds": lease_seconds,
                 "topics": topics,
             }
-            rows = self.call(f"{queue.name}_settle", arguments)
-        message_type = queue.message_type
+            rows = self.call(f"{box.name}_settle", arguments)
+        message_type = box.message_type
         return [message_type(**_with_headers(row)) for row in rows]
 
     def call(self, routine: str, arguments: Mapping[str, object]) -> list[dict[str, object]]:
         """Any routine; a connection that fails is closed, the next call opens another."""
         try:
             with self.calls.one():
-                return self._driver.call(self._connected(), self._box.schema, routine, arguments)
+                return self._driver.call(self._connected(), self._db.schema, routine, arguments)
         except PysqlboxError:
             self.close()
             raise
 
-    def setting(self, queue: Queue, name: str) -> str | None:
+    def setting(self, box: AnyBox, name: str) -> str | None:
         """A setting of a box; None where this user may not read it."""
         from pysqlbox.drivers import mssql
 
         table = ".".join(
-            quote_identifier("mssql", part) for part in (self._box.schema, f"{queue.name}_settings")
+            quote_identifier("mssql", part) for part in (self._db.schema, f"{box.name}_settings")
         )
         try:
             with self.calls.one():
@@ -201,7 +201,7 @@ class CallingConnection:
 
     def _connected(self) -> Any:
         if self._connection is None:
-            target = self._box.target
+            target = self._db.target
             connection = self._driver.connect(
                 target, autocommit=True, connect_timeout=self.calls.connect_seconds
             )

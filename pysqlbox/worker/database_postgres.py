@@ -21,8 +21,8 @@ from pysqlbox.worker.fast_messages import fast_messages
 from pysqlbox.worker.outcomes import Outcomes
 
 if TYPE_CHECKING:
-    from pysqlbox.box import Box
-    from pysqlbox.queue import Queue
+    from pysqlbox.box import AnyBox
+    from pysqlbox.deployment import Deployment
 
 __all__ = ["PostgresConnection"]
 
@@ -42,9 +42,9 @@ class _HeadersLoader(Loader):
 class PostgresConnection:
     """One connection with its prepared statements; opened when first used, and again when it was lost."""
 
-    def __init__(self, box: Box, calls: Calls, lock_seconds: float | None = None) -> None:
+    def __init__(self, db: Deployment, calls: Calls, lock_seconds: float | None = None) -> None:
         self.calls = calls
-        self._box = box
+        self._db = db
         self._lock_seconds = lock_seconds
         self._connection: psycopg.Connection[Any] | None = None
         self._cursor: psycopg.Cursor[Any] | None = None
@@ -53,7 +53,7 @@ class PostgresConnection:
 
     def settle(
         self,
-        queue: Queue,
+        box: AnyBox,
         owner: uuid.UUID,
         outcomes: Outcomes,
         claim: int,
@@ -61,7 +61,7 @@ class PostgresConnection:
         topics: Sequence[str] | None,
     ) -> list[Any]:
         """Settle and claim in one round trip; the claimed messages."""
-        claim_query, settle_query = self._queries.get(queue.name) or self._compose(queue.name)
+        claim_query, settle_query = self._queries.get(box.name) or self._compose(box.name)
         wanted = None if topics is None else list(topics)
         if outcomes:
             rows = self._run(settle_query, (owner, outcomes.as_json(), claim, lease_seconds, wanted))
@@ -69,21 +69,21 @@ class PostgresConnection:
             rows = self._run(claim_query, (owner, lease_seconds, claim, wanted))
         else:
             return []
-        return fast_messages(queue.message_type, rows)
+        return fast_messages(box.message_type, rows)
 
     def call(self, routine: str, arguments: Mapping[str, object]) -> list[dict[str, object]]:
         """Any other routine, by the driver's ordinary call."""
         try:
             with self.calls.one():
-                return postgres.call(self._connected(), self._box.schema, routine, arguments)
+                return postgres.call(self._connected(), self._db.schema, routine, arguments)
         except PysqlboxError:
             self.close()
             raise
 
-    def setting(self, queue: Queue, name: str) -> str | None:
+    def setting(self, box: AnyBox, name: str) -> str | None:
         """A setting of a box; None where this user may not read it."""
         query = sql.SQL("SELECT value FROM {} WHERE name = %s").format(
-            postgres.quoted(self._box.schema, f"{queue.name}_settings")
+            postgres.quoted(self._db.schema, f"{box.name}_settings")
         )
         try:
             with self.calls.one():
@@ -105,7 +105,7 @@ class PostgresConnection:
     def _compose(self, name: str) -> tuple[sql.Composed, sql.Composed]:
         def query(routine: str, casts: str) -> sql.Composed:
             return sql.SQL("SELECT * FROM {}(" + casts + ")").format(
-                postgres.quoted(self._box.schema, f"{name}_{routine}")
+                postgres.quoted(self._db.schema, f"{name}_{routine}")
             )
 
         found = (
@@ -138,7 +138,7 @@ class PostgresConnection:
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
             connection = postgres.connect(
-                self._box.target,
+                self._db.target,
                 autocommit=True,
                 connect_timeout=self.calls.connect_seconds,
                 overdue=self.calls.overdue,

@@ -11,12 +11,12 @@ from pysqlbox.errors import NotFound
 from pysqlbox.worker.results import NonRetryable, Result, Retry
 
 if TYPE_CHECKING:
-    from pysqlbox.box import Box
+    from pysqlbox.deployment import Deployment
 
 __all__ = ["join_wait_handler"]
 
 
-def join_wait_handler(box: Box) -> Callable[[Any], Result | None]:
+def join_wait_handler(db: Deployment) -> Callable[[Any], Result | None]:
     """A handler that asks the database to resolve the join, which enqueues the follow-up exactly once."""
 
     def handle(message: Any) -> Result | None:
@@ -25,7 +25,7 @@ def join_wait_handler(box: Box) -> Callable[[Any], Result | None]:
         except (ValueError, TypeError, KeyError) as error:
             raise NonRetryable("the payload names no join") from error
         try:
-            resolution = box.joins.resolve(join_id)
+            resolution = db.joins.resolve(join_id)
         except NotFound as error:
             raise NonRetryable("there is no such join") from error
         return Retry(error="the join still waits for steps") if resolution.status == "Pending" else None

@@ -24,12 +24,12 @@ class Listener:
     """Listens on the channels of a worker's boxes and wakes its threads."""
 
     def __init__(self, database: Database, scheduler: Scheduler) -> None:
-        box = database.box
-        self._box = box
+        db = database.deployment
+        self._db = db
         self._calls = Calls(database, CALL_SECONDS)
         self._scheduler = scheduler
-        self._log = log_of(box)
-        self._channels = {f"{box.schema}.{served.name}": served.name for served in scheduler.boxes}
+        self._log = log_of(db)
+        self._channels = {f"{db.schema}.{served.name}": served.name for served in scheduler.boxes}
         self._bell, self._string = socket.socketpair()
 
     def run(self) -> None:
@@ -54,7 +54,7 @@ class Listener:
     def _listen(self) -> None:
         with self._calls.one():
             connection = postgres.connect(
-                self._box.target,
+                self._db.target,
                 autocommit=True,
                 connect_timeout=self._calls.connect_seconds,
                 overdue=self._calls.overdue,

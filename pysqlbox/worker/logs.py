@@ -7,7 +7,7 @@ from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pysqlbox.box import Box
+    from pysqlbox.deployment import Deployment
 
 __all__ = ["StoreLog", "log_of"]
 
@@ -24,6 +24,6 @@ class StoreLog(logging.LoggerAdapter[logging.Logger]):
         return f"{msg}{self._suffix}", kwargs
 
 
-def log_of(box: Box) -> StoreLog:
+def log_of(db: Deployment) -> StoreLog:
     """The log of a worker of this box."""
-    return StoreLog(box.store)
+    return StoreLog(db.store)

@@ -13,7 +13,7 @@ from pysqlbox.worker.outcomes import Outcomes
 from pysqlbox.worker.settings import Settings
 
 if TYPE_CHECKING:
-    from pysqlbox.queue import Queue
+    from pysqlbox.box import AnyBox
 
 __all__ = ["JOIN_WAIT", "NEVER", "ServedBox"]
 
@@ -46,7 +46,7 @@ class ServedBox:
 
     def __init__(
         self,
-        queue: Queue,
+        box: AnyBox,
         handlers: Handlers,
         settings: Settings,
         *,
@@ -55,9 +55,9 @@ class ServedBox:
         max_attempts: int | None,
     ) -> None:
         """``max_attempts``: the worker's, else the box's; None where this user may not read it."""
-        self.queue = queue
-        self.name: str = queue.name
-        self.log = log_of(queue.box)
+        self.queue = box
+        self.name: str = box.name
+        self.log = log_of(box.deployment)
         self.handlers = handlers
         self.settings = settings
         self.topics = None if topics is None else list(topics)

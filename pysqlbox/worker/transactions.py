@@ -15,7 +15,7 @@ from pysqlbox.worker.handlers import Handler
 from pysqlbox.worker.results import Ack, Release, Result
 
 if TYPE_CHECKING:
-    from pysqlbox.box import Box
+    from pysqlbox.deployment import Deployment
 
 __all__ = ["LeaseLost", "Transactions"]
 
@@ -31,12 +31,12 @@ class _RollBack(Exception):
 class Transactions:
     """Runs handlers in transactions, on connections of the worker's own or on the application's."""
 
-    def __init__(self, box: Box, owner: UUID, threads: int) -> None:
-        self._box = box
+    def __init__(self, db: Deployment, owner: UUID, threads: int) -> None:
+        self._db = db
         self._owner = owner
         # With the worker's other connections no more than two for each thread, and four.
         size = 2 * threads - 1 if threads > 1 else 2
-        self._pool = Pool(box.driver, box.target, size=size)
+        self._pool = Pool(db.driver, db.target, size=size)
 
     def run(
         self,
@@ -81,7 +81,7 @@ class Transactions:
     @contextlib.contextmanager
     def _own(self) -> Iterator[Any]:
         """A psycopg or pyodbc connection in a transaction."""
-        driver = self._box.driver
+        driver = self._db.driver
         with self._pool.connection() as raw:
             raw.autocommit = False
             try:
@@ -93,4 +93,4 @@ class Transactions:
             try:
                 raw.commit()
             except driver.database_error() as error:
-                raise driver.map_error(error, self._box.target) from error
+                raise driver.map_error(error, self._db.target) from error

@@ -26,7 +26,7 @@ from pysqlbox.worker.unknown_topics import UnknownTopics
 from pysqlbox.worker.worker_run import WorkerRun
 
 if TYPE_CHECKING:
-    from pysqlbox.box import Box
+    from pysqlbox.deployment import Deployment
 
 __all__ = ["Worker"]
 
@@ -38,7 +38,7 @@ class Worker:
 
     def __init__(
         self,
-        box: Box,
+        db: Deployment,
         *,
         boxes: Sequence[str] = ("outbox",),
         topics: Sequence[str] | None = None,
@@ -66,7 +66,7 @@ class Worker:
         may run at once. ``unknown_topics``: messages without a handler are put back for a while without
         counting an attempt ("snooze"), tried again under backoff ("abandon"), or given up ("dead").
         """
-        self.box = box
+        self.deployment = db
         self.owner_token = uuid.uuid4()
         self.threads = whole("threads", threads, 1, 1000)
         self._settings = Settings.checked(
@@ -89,7 +89,7 @@ class Worker:
         self._handlers = Handlers()
         self._hooks = Hooks()
         self._unknown_topics = UnknownTopics(self._settings.unknown_topics)
-        self._log = log_of(box)
+        self._log = log_of(db)
         self._lock = threading.Lock()
         self._run: WorkerRun | None = None
         self._past = Tally()
@@ -257,7 +257,7 @@ class Worker:
         self.stop()
 
     def __repr__(self) -> str:
-        return f"Worker({', '.join(self._settings.boxes)} of {self.box!r}, {self.threads} threads)"
+        return f"Worker({', '.join(self._settings.boxes)} of {self.deployment!r}, {self.threads} threads)"
 
     def _register(
         self, topic: str | type, *, batch: bool, options: HandlerOptions
@@ -277,7 +277,8 @@ class Worker:
             if self._run is not None:
                 raise InvalidState("the worker runs already")
             self._run = WorkerRun(
-                self.box, self._settings, self._handlers, self._hooks, self._unknown_topics, self.owner_token,
+                self.deployment, self._settings, self._handlers, self._hooks, self._unknown_topics,
+                self.owner_token,
                 threads=self.threads, drain=drain, ended=self._forget, loop=loop,
             )  # fmt: skip
             return self._run

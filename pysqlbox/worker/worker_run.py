@@ -32,7 +32,7 @@ from pysqlbox.worker.unknown_topics import UnknownTopics
 from pysqlbox.worker.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
-    from pysqlbox.box import Box
+    from pysqlbox.deployment import Deployment
 
 __all__ = ["WorkerRun"]
 
@@ -49,7 +49,7 @@ class WorkerRun:
 
     def __init__(
         self,
-        box: Box,
+        db: Deployment,
         settings: Settings,
         handlers: Handlers,
         hooks: Hooks,
@@ -62,20 +62,20 @@ class WorkerRun:
         ended: Callable[[WorkerRun], None],
     ) -> None:
         """``ended`` is told when it is over."""
-        self._box = box
+        self._db = db
         self._settings = settings
         self._handlers = handlers
         self._hooks = hooks
         self._unknown_topics = unknown_topics
         self._hooks_called = False
-        self._transactions = Transactions(box, owner, threads)
+        self._transactions = Transactions(db, owner, threads)
         self._coroutines = Coroutines(settings.async_slots, loop)
         self._owner = owner
         self._thread_count = threads
         self._drain = drain
         self._ended = ended
-        self._log = log_of(box)
-        self._database = Database(box)
+        self._log = log_of(db)
+        self._database = Database(db)
         self._scheduler: Scheduler | None = None
         self._handling: Handling | None = None
         self._exchange: Exchange | None = None
@@ -158,20 +158,20 @@ class WorkerRun:
         connection = self._database.open()
         try:
             for name in settings.boxes:
-                queue = self._box.queue(name)
+                box = self._db.box(name)
                 attempts = settings.max_attempts
                 if attempts is None:
-                    setting = connection.setting(queue, "max_attempts")
+                    setting = connection.setting(box, "max_attempts")
                     attempts = None if setting is None else int(setting)
                 topics = settings.topics
-                if queue.kind == "outbox":
+                if box.kind == "outbox":
                     if JOIN_WAIT not in self._handlers:
-                        self._handlers.add(Handler(JOIN_WAIT, join_wait_handler(self._box)), internal=True)
+                        self._handlers.add(Handler(JOIN_WAIT, join_wait_handler(self._db)), internal=True)
                     if topics is not None and JOIN_WAIT not in topics:
                         topics = (*topics, JOIN_WAIT)
                 boxes.append(
                     ServedBox(
-                        queue, self._handlers, settings, topics=topics,
+                        box, self._handlers, settings, topics=topics,
                         threads=self._thread_count, max_attempts=attempts,
                     )
                 )  # fmt: skip
@@ -219,7 +219,7 @@ class WorkerRun:
                 self._add_thread(scheduler, handling, exchange)
 
     def _start_helpers(self, scheduler: Scheduler) -> None:
-        if self._settings.listen and self._box.target.dialect == "postgres":
+        if self._settings.listen and self._db.target.dialect == "postgres":
             from pysqlbox.worker.listener import Listener
 
             listener = Listener(self._database, scheduler)

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from click.testing import CliRunner, Result
 
-import pysqlbox.box
+import pysqlbox.deployment
 from pysqlbox.cli import cli
 from tests.support.database import Database
 
@@ -18,9 +18,9 @@ Run = Callable[..., Result]
 
 
 @pytest.fixture
-def box(db: Database) -> Iterator[pysqlbox.box.Box]:
+def deployment(db: Database) -> Iterator[pysqlbox.Deployment]:
     """The deployment of the test."""
-    with pysqlbox.box.connect(db.url, schema=db.schema) as found:
+    with pysqlbox.deployment.connect(db.url, schema=db.schema) as found:
         yield found
 
 
@@ -38,9 +38,11 @@ def run(db: Database, monkeypatch: pytest.MonkeyPatch) -> Run:
     return command
 
 
-def kill(box: pysqlbox.box.Box, *payloads: str, name: str = "outbox", error: str = "it failed") -> list[int]:
+def kill(
+    db: pysqlbox.Deployment, *payloads: str, name: str = "outbox", error: str = "it failed"
+) -> list[int]:
     """Enqueue messages and give each of them up."""
-    queue: Any = box.queue(name)
+    queue: Any = db.box(name)
     for number, payload in enumerate(payloads):
         more = {"source": "s", "message_id": f"m-{number}"} if queue.kind == "inbox" else {}
         queue.enqueue(topic="t", payload=payload, **more)

@@ -6,14 +6,14 @@ import json
 
 import pytest
 
-from pysqlbox.box import Box
+from pysqlbox.deployment import Deployment
 from tests.cli.conftest import Run, kill
 
 
-def test_cancel_calls_messages_off(run: Run, box: Box) -> None:
-    ids = [box.outbox.enqueue("t", "p").id for _ in range(3)]
+def test_cancel_calls_messages_off(run: Run, deployment: Deployment) -> None:
+    ids = [deployment.outbox.enqueue("t", "p").id for _ in range(3)]
     assert run("cancel", ids[0], "--reason", "not \x1b wanted").output == "cancelled 1\n"
-    message = box.outbox.get(ids[0])
+    message = deployment.outbox.get(ids[0])
     assert (message.status, message.last_error) == ("Cancelled", "not \x1b wanted")
     assert json.loads(run("cancel", *ids, ids[1], "--json").output) == {"cancelled": 2}
     assert run("cancel", *ids, code=1).output == "cancelled 0\n"
@@ -22,8 +22,8 @@ def test_cancel_calls_messages_off(run: Run, box: Box) -> None:
     assert run("replay", ids[0]).output == "replayed 1\n"
 
 
-def test_cancel_of_a_named_box_passes_over_what_is_over(run: Run, box: Box) -> None:
-    ids = kill(box, "1", "2", name="orders")
+def test_cancel_of_a_named_box_passes_over_what_is_over(run: Run, deployment: Deployment) -> None:
+    ids = kill(deployment, "1", "2", name="orders")
     assert run("cancel", "--box", "orders", *ids, code=1).output == "cancelled 0\n"
     assert json.loads(run("cancel", "--box", "orders", 10**12, "--json", code=1).output) == {"cancelled": 0}
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from pysqlbox.box import Box
+from pysqlbox.deployment import Deployment
 from tests.cli.conftest import Run, kill
 
 
-def test_list_shows_the_dead_without_their_payloads(run: Run, box: Box) -> None:
-    ids = kill(box, "s3cr3t", "s3cr3t", error="first line\nsecond \x1b[31mline")
+def test_list_shows_the_dead_without_their_payloads(run: Run, deployment: Deployment) -> None:
+    ids = kill(deployment, "s3cr3t", "s3cr3t", error="first line\nsecond \x1b[31mline")
     result = run("dead", "list")
     assert "s3cr3t" not in result.output
     assert "\x1b" not in result.output
@@ -29,15 +29,15 @@ def test_list_shows_the_dead_without_their_payloads(run: Run, box: Box) -> None:
     assert not {"payload", "headers"} & set(found[0])
 
 
-def test_list_of_nothing_ends_with_1(run: Run, box: Box) -> None:
+def test_list_of_nothing_ends_with_1(run: Run, deployment: Deployment) -> None:
     assert run("dead", "list", code=1).stderr == "no dead letters\n"
-    kill(box, "p")
+    kill(deployment, "p")
     assert json.loads(run("dead", "list", "--topic", "other", "--json", code=1).output) == []
 
 
-def test_causes_are_one_row_a_fault(run: Run, box: Box) -> None:
-    ids = kill(box, "s3cr3t", "s3cr3t", error="customer 4711 has no [31maddress\nTraceback")
-    ids += kill(box, "s3cr3t", error="timeout")
+def test_causes_are_one_row_a_fault(run: Run, deployment: Deployment) -> None:
+    ids = kill(deployment, "s3cr3t", "s3cr3t", error="customer 4711 has no [31maddress\nTraceback")
+    ids += kill(deployment, "s3cr3t", error="timeout")
     header, first, second = run("dead", "causes").output.splitlines()
     assert header.split()[:2] == ["messages", "topic"]
     assert first.split()[:2] == ["2", "t"]
@@ -56,9 +56,9 @@ def test_causes_of_nothing_end_with_1(run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", ["outbox", "orders"])
-def test_show_shows_a_message_whole(run: Run, box: Box, name: str) -> None:
+def test_show_shows_a_message_whole(run: Run, deployment: Deployment, name: str) -> None:
     payload = '{"a": "\x1b[31m 🐘"}\n'
-    (identity,) = kill(box, payload, name=name)
+    (identity,) = kill(deployment, payload, name=name)
     shown = run("dead", "show", "--box", name, identity).output
     assert '{"a": "\\x1b[31m 🐘"}\n' in shown
     assert "last_error      it failed" in shown
@@ -71,18 +71,18 @@ def test_show_shows_a_message_whole(run: Run, box: Box, name: str) -> None:
 
 
 @pytest.mark.parametrize("command", [("dead", "replay"), ("replay",)])
-def test_replay_brings_messages_back(run: Run, box: Box, command: tuple[str, ...]) -> None:
-    ids = kill(box, "1", "2", "3")
+def test_replay_brings_messages_back(run: Run, deployment: Deployment, command: tuple[str, ...]) -> None:
+    ids = kill(deployment, "1", "2", "3")
     assert run(*command, ids[0]).output == "replayed 1\n"
-    assert box.outbox.get(ids[0]).status == "Ready"
+    assert deployment.outbox.get(ids[0]).status == "Ready"
     assert run(*command, "--all", "--topic", "other", code=1).output == "replayed 0\n"
     assert json.loads(run(*command, "--all", "--json").output) == {"replayed": 2}
     assert run(*command, 10**12, code=1).output == "replayed 0\n"
     assert "only dead messages" in run(*command, ids[0], code=2).stderr
 
 
-def test_discard_deletes_after_asking(run: Run, box: Box) -> None:
-    ids = kill(box, "1", "2", "3", name="orders")
+def test_discard_deletes_after_asking(run: Run, deployment: Deployment) -> None:
+    ids = kill(deployment, "1", "2", "3", name="orders")
     common = ("dead", "discard", "--box", "orders")
     refused = run(*common, ids[0], input="n\n", code=1)
     assert "delete 1 dead letters of orders for good?" in refused.stderr
@@ -93,11 +93,11 @@ def test_discard_deletes_after_asking(run: Run, box: Box) -> None:
     assert run("dead", "list", "--box", "orders", code=1)
 
 
-def test_more_than_a_page(run: Run, box: Box, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_a_page(run: Run, deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["pysqlbox.cli.dead"], "PAGE", 2)  # the package's attribute is the command
-    kill(box, *"12345")
+    kill(deployment, *"12345")
     assert run("replay", "--all").output == "replayed 5\n"
-    kill(box)
+    kill(deployment)
     assert run("dead", "discard", "--all", "--yes").output == "discarded 5\n"
 
 

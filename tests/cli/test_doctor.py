@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from pysqlbox.box import Box
+from pysqlbox.deployment import Deployment
 from tests.cli.conftest import Run, kill
 
 
-def test_doctor_tells_the_worst_first_and_its_exit_code_tells_too(run: Run, box: Box) -> None:
-    kill(box, "1", name="orders")
-    box.outbox.pause("on \x1b hold")
+def test_doctor_tells_the_worst_first_and_its_exit_code_tells_too(run: Run, deployment: Deployment) -> None:
+    kill(deployment, "1", name="orders")
+    deployment.outbox.pause("on \x1b hold")
     text = run("doctor", code=1).output
     lines = text.splitlines()
     levels = [line.split()[0] for line in lines if line[:1].isalpha()]
@@ -26,23 +26,23 @@ def test_doctor_tells_the_worst_first_and_its_exit_code_tells_too(run: Run, box:
     assert not any(line.startswith("ok ") for line in lines)
 
 
-def test_doctor_shows_what_is_fine_on_request(run: Run, box: Box) -> None:
-    fine = [each for each in box.doctor() if each.level == "ok"]
-    lines = run("doctor", "--all", code=_code(box)).output.splitlines()
+def test_doctor_shows_what_is_fine_on_request(run: Run, deployment: Deployment) -> None:
+    fine = [each for each in deployment.doctor() if each.level == "ok"]
+    lines = run("doctor", "--all", code=_code(deployment)).output.splitlines()
     assert sum(line.startswith("ok ") for line in lines) == len(fine)
 
 
-def test_doctor_as_json_has_every_row(run: Run, box: Box) -> None:
-    rows = json.loads(run("doctor", "--json", code=_code(box)).output)
+def test_doctor_as_json_has_every_row(run: Run, deployment: Deployment) -> None:
+    rows = json.loads(run("doctor", "--json", code=_code(deployment)).output)
     assert [list(row) for row in rows] == [["check", "level", "subject", "detail", "advice"]] * len(rows)
     assert [(row["check"], row["subject"]) for row in rows] == [
-        (each.check, each.subject) for each in box.doctor()
+        (each.check, each.subject) for each in deployment.doctor()
     ]
 
 
-def _code(box: Box) -> int:
+def _code(db: Deployment) -> int:
     """The servers of these tests have autovacuum off, which is an error."""
-    return 1 if any(each.is_bad for each in box.doctor()) else 0
+    return 1 if any(each.is_bad for each in db.doctor()) else 0
 
 
 @pytest.mark.dialect("mssql")

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from pysqlbox.box import Box
+from pysqlbox.deployment import Deployment
 from tests.cli.conftest import OWNER, Run
 
 HOSTILE = (
@@ -27,17 +27,17 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("payload", HOSTILE)
-def test_a_payload_arrives_as_it_is(run: Run, box: Box, payload: str, tmp_path: Path) -> None:
+def test_a_payload_arrives_as_it_is(run: Run, deployment: Deployment, payload: str, tmp_path: Path) -> None:
     file = tmp_path / "payload"
     file.write_bytes(payload.encode())
     run("enqueue", "t", "--", payload)
     run("enqueue", "t", "--file", file)
     run("enqueue", "t", input=payload.encode())
     run("enqueue", "t", "--file", "-", input=payload.encode())
-    assert [message.payload for message in box.outbox.claim(OWNER)] == [payload] * 4
+    assert [message.payload for message in deployment.outbox.claim(OWNER)] == [payload] * 4
 
 
-def test_every_option_of_an_outbox_arrives(run: Run, box: Box) -> None:
+def test_every_option_of_an_outbox_arrives(run: Run, deployment: Deployment) -> None:
     identity = uuid4()
     result = run(
         "enqueue", "t", "p", "--message-id", identity, "--correlation-id", "c", "--group-id", "g",
@@ -45,7 +45,7 @@ def test_every_option_of_an_outbox_arrives(run: Run, box: Box) -> None:
         "--expires-at", "2999-01-01", "--headers", '{"a": 1, "b": "x"}', "--header", "b=y=z", "--created-at",
         "2019-01-01T00:00:00Z",
     )  # fmt: skip
-    stored = box.outbox.find(identity)
+    stored = deployment.outbox.find(identity)
     assert stored is not None
     assert result.output == f"created: id {stored.id}, message id {identity}\n"
     assert stored.correlation_id == "c"
@@ -61,23 +61,23 @@ def test_every_option_of_an_outbox_arrives(run: Run, box: Box) -> None:
     assert again == {"id": stored.id, "message_id": str(identity), "outcome": "duplicate"}
 
 
-def test_every_option_of_an_inbox_arrives(run: Run, box: Box) -> None:
+def test_every_option_of_an_inbox_arrives(run: Run, deployment: Deployment) -> None:
     common = ("enqueue", "t", "--box", "orders", "--source", "s", "--message-id", "m")
     found = json.loads(
         run(*common, "p", "--hash", "00ff", "--created-at", "2019-01-01T00:00:00Z", "--json").output
     )
     assert (found["outcome"], found["hash_mismatch"]) == ("created", False)
-    stored: Any = box.queue("orders").get(found["id"])
+    stored: Any = deployment.box("orders").get(found["id"])
     assert (stored.source, stored.message_id, stored.hash) == ("s", "m", b"\x00\xff")
     assert stored.first_seen_at == datetime(2019, 1, 1, tzinfo=UTC)
     output = run(*common, "q", "--hash", "ff00").output
     assert output == f"updated: id {found['id']} (its hash differs from the one known)\n"
 
 
-def test_delays_count_from_now(run: Run, box: Box) -> None:
+def test_delays_count_from_now(run: Run, deployment: Deployment) -> None:
     identity = uuid4()
     run("enqueue", "t", "p", "--message-id", identity, "--delay", "10m", "--expires-in", "1.5h")
-    stored = box.outbox.find(identity)
+    stored = deployment.outbox.find(identity)
     assert stored is not None
     assert stored.due_at is not None
     assert stored.expires_at is not None
@@ -85,14 +85,14 @@ def test_delays_count_from_now(run: Run, box: Box) -> None:
     assert timedelta(minutes=79) < stored.expires_at - stored.due_at < timedelta(minutes=81)
 
 
-def test_each_line_is_a_message(run: Run, box: Box, tmp_path: Path) -> None:
+def test_each_line_is_a_message(run: Run, deployment: Deployment, tmp_path: Path) -> None:
     assert run("enqueue", "t", "--lines", input='{"a": 1}\r\n\n  b  \nlast').output == "enqueued 3\n"
-    assert [message.payload for message in box.outbox.claim(OWNER)] == ['{"a": 1}', "  b  ", "last"]
+    assert [message.payload for message in deployment.outbox.claim(OWNER)] == ['{"a": 1}', "  b  ", "last"]
     file = tmp_path / "lines"
     file.write_text("x\n" * 2500)
     result = run("enqueue", "t", "--lines", "--file", file, "--group-id", "g", "--json")
     assert json.loads(result.output) == {"enqueued": 2500}
-    assert box.outbox.stats()[-1].ready == 2500
+    assert deployment.outbox.stats()[-1].ready == 2500
     assert run("enqueue", "t", "--lines", input="").output == "enqueued 0\n"
 
 
@@ -125,7 +125,7 @@ def test_each_line_is_a_message(run: Run, box: Box, tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said_and_nothing_is_written(
-    run: Run, box: Box, arguments: tuple[str, ...], reason: str | None
+    run: Run, deployment: Deployment, arguments: tuple[str, ...], reason: str | None
 ) -> None:
     if reason is None:
         run("enqueue", "t", "p", *arguments)
@@ -133,12 +133,16 @@ def test_what_is_wrong_is_said_and_nothing_is_written(
     result = run("enqueue", "t", "s3cr3t", *arguments, code=2)
     assert reason in result.stderr
     assert "s3cr3t" not in result.output
-    assert box.outbox.stats()[-1].ready == box.queue("orders").stats()[-1].ready == 0
+    assert deployment.outbox.stats()[-1].ready == deployment.box("orders").stats()[-1].ready == 0
 
 
-def test_content_that_is_no_text_is_refused_without_showing_it(run: Run, box: Box) -> None:
+def test_content_that_is_no_text_is_refused_without_showing_it(run: Run, deployment: Deployment) -> None:
     result = run("enqueue", "t", input=b"s3cr3t \xff", code=2)
     assert "the payload is not UTF-8 text" in result.stderr
-    result = run("enqueue", "t", input=b"s3cr3t \x00", code=2) if box.target.dialect == "postgres" else result
+    result = (
+        run("enqueue", "t", input=b"s3cr3t \x00", code=2)
+        if deployment.target.dialect == "postgres"
+        else result
+    )
     assert "s3cr3t" not in result.output
     assert run("enqueue", "", "s3cr3t", code=2).stderr.startswith("pysqlbox: topic")

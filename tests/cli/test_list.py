@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from pysqlbox.box import Box
+from pysqlbox.deployment import Deployment
 from tests.cli.conftest import OWNER, Run, kill
 
 
-def test_list_shows_the_messages_of_a_status(run: Run, box: Box) -> None:
+def test_list_shows_the_messages_of_a_status(run: Run, deployment: Deployment) -> None:
     ids = [
-        box.outbox.enqueue("a", "secret", group_id=f"g{number}", headers={"h": "hidden"}).id
+        deployment.outbox.enqueue("a", "secret", group_id=f"g{number}", headers={"h": "hidden"}).id
         for number in range(3)
     ]
     output = run("list", "Ready").output
@@ -28,8 +28,8 @@ def test_list_shows_the_messages_of_a_status(run: Run, box: Box) -> None:
     assert json.loads(run("list", "Done", "--json", code=1).output) == []
 
 
-def test_list_is_paged_and_filtered(run: Run, box: Box) -> None:
-    ids = [box.outbox.enqueue(topic, "p", group_id=topic.upper()).id for topic in "abab"]
+def test_list_is_paged_and_filtered(run: Run, deployment: Deployment) -> None:
+    ids = [deployment.outbox.enqueue(topic, "p", group_id=topic.upper()).id for topic in "abab"]
     first = run("list", "Ready", "--limit", "2")
     assert f"more with --after {ids[1]}" in first.stderr
     rest = json.loads(run("list", "Ready", "--after", ids[1], "--json").output)
@@ -40,13 +40,13 @@ def test_list_is_paged_and_filtered(run: Run, box: Box) -> None:
     assert run("list", "Ready", "--topic", "b", "--group", "A", code=1)
 
 
-def test_list_of_a_named_box_hides_what_a_terminal_would_obey(run: Run, box: Box) -> None:
-    kill(box, "1", name="orders", error="\x1b[31m red")
+def test_list_of_a_named_box_hides_what_a_terminal_would_obey(run: Run, deployment: Deployment) -> None:
+    kill(deployment, "1", name="orders", error="\x1b[31m red")
     output = run("list", "Dead", "--box", "orders").output
     assert "\x1b" not in output
     assert "red" in output
-    claimed = box.outbox.enqueue("t", "p")
-    assert [each.id for each in box.outbox.claim(OWNER)] == [claimed.id]
+    claimed = deployment.outbox.enqueue("t", "p")
+    assert [each.id for each in deployment.outbox.claim(OWNER)] == [claimed.id]
     assert str(claimed.id) in run("list", "InProgress").output
 
 

@@ -6,39 +6,39 @@ import json
 
 import pytest
 
-from pysqlbox.box import Box
+from pysqlbox.deployment import Deployment
 from tests.cli.conftest import OWNER, Run
 
 
-def test_a_topic_is_paused_and_resumed(run: Run, box: Box) -> None:
-    box.outbox.enqueue("a", "p")
-    other = box.outbox.enqueue("b", "p")
+def test_a_topic_is_paused_and_resumed(run: Run, deployment: Deployment) -> None:
+    deployment.outbox.enqueue("a", "p")
+    other = deployment.outbox.enqueue("b", "p")
     assert run("pause", "a").output == "paused a of outbox\n"
     assert run("pause", "a", code=1).output == "a of outbox: nothing to do\n"
-    assert [each.id for each in box.outbox.claim(OWNER)] == [other.id]
+    assert [each.id for each in deployment.outbox.claim(OWNER)] == [other.id]
     assert json.loads(run("resume", "a", "--json").output) == {"resumed": 1}
     assert json.loads(run("resume", "a", "--json", code=1).output) == {"resumed": 0}
-    assert len(box.outbox.claim(OWNER)) == 1
+    assert len(deployment.outbox.claim(OWNER)) == 1
 
 
-def test_a_whole_box_is_paused_and_resumed(run: Run, box: Box) -> None:
-    box.outbox.enqueue("a", "p")
+def test_a_whole_box_is_paused_and_resumed(run: Run, deployment: Deployment) -> None:
+    deployment.outbox.enqueue("a", "p")
     assert run("pause").output == "paused outbox\n"
     assert run("pause", "--box", "orders").output == "paused orders\n"
-    assert box.outbox.claim(OWNER) == []
+    assert deployment.outbox.claim(OWNER) == []
     assert run("resume", "a\x1b", code=1).output == "a\\x1b of outbox: nothing to do\n"
     assert run("resume").output == "resumed outbox\n"
-    assert len(box.outbox.claim(OWNER)) == 1
+    assert len(deployment.outbox.claim(OWNER)) == 1
     assert run("resume", "--box", "orders").output == "resumed orders\n"
 
 
-def test_a_setting_is_changed_and_printed_as_it_is_kept(run: Run, box: Box) -> None:
+def test_a_setting_is_changed_and_printed_as_it_is_kept(run: Run, deployment: Deployment) -> None:
     assert run("configure", "max_attempts", "7").output == "max_attempts = 7\n"
     assert json.loads(run("configure", "notify", "off", "--json").output) == {"notify": "off"}
-    made = box.outbox.enqueue("t", "p")
-    box.outbox.claim(OWNER)
+    made = deployment.outbox.enqueue("t", "p")
+    deployment.outbox.claim(OWNER)
     assert run("configure", "max_attempts", "1").output == "max_attempts = 1\n"
-    assert box.outbox.retry(OWNER, [made.id]).dead == 1
+    assert deployment.outbox.retry(OWNER, [made.id]).dead == 1
 
 
 @pytest.mark.parametrize(

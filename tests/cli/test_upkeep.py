@@ -10,16 +10,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from pysqlbox.box import Box
+from pysqlbox.deployment import Deployment
 from pysqlbox.errors import DatabaseUnavailable
 from tests.cli.conftest import OWNER, Run, kill
 from tests.support.database import Database
 
 
-def test_stats_is_an_aligned_table(run: Run, box: Box) -> None:
-    box.outbox.enqueue_many({"topic": "order.created", "payload": "p"} for _ in range(1200))
-    box.outbox.enqueue("hostile\x1b[31m\n", "p")
-    kill(box, "p", name="orders")
+def test_stats_is_an_aligned_table(run: Run, deployment: Deployment) -> None:
+    deployment.outbox.enqueue_many({"topic": "order.created", "payload": "p"} for _ in range(1200))
+    deployment.outbox.enqueue("hostile\x1b[31m\n", "p")
+    kill(deployment, "p", name="orders")
     result = run("stats", "--box", "outbox", "--box", "orders")
     lines = result.output.splitlines()
     assert "\x1b" not in result.output
@@ -42,8 +42,8 @@ def test_stats_is_an_aligned_table(run: Run, box: Box) -> None:
     assert [line.split()[0] for line in titles[1:]] == ["outbox", "outbox", "outbox", "inbox"]
 
 
-def test_stats_as_json(run: Run, box: Box) -> None:
-    box.outbox.enqueue("t", "p")
+def test_stats_as_json(run: Run, deployment: Deployment) -> None:
+    deployment.outbox.enqueue("t", "p")
     rows = json.loads(run("stats", "--box", "outbox", "--json").output)
     assert [(row["box"], row["topic"], row["ready"]) for row in rows] == [
         ("outbox", "t", 1),
@@ -54,24 +54,26 @@ def test_stats_as_json(run: Run, box: Box) -> None:
     }  # fmt: skip
 
 
-def test_reap_takes_expired_leases_back(run: Run, box: Box, db: Database) -> None:
-    box.outbox.enqueue_many({"topic": "t", "payload": "p"} for _ in range(5))
-    box.outbox.claim(OWNER, lease_seconds=10)
+def test_reap_takes_expired_leases_back(run: Run, deployment: Deployment, db: Database) -> None:
+    deployment.outbox.enqueue_many({"topic": "t", "payload": "p"} for _ in range(5))
+    deployment.outbox.claim(OWNER, lease_seconds=10)
     assert run("reap").output == "outbox: reaped 0\ninbox: reaped 0\n"
     db.advance(11)
     assert json.loads(run("reap", "--box", "outbox", "--batch-size", 2, "--json").output) == {"outbox": 5}
 
 
-def test_cleanup_deletes_what_is_older_than_the_retention(run: Run, box: Box, db: Database) -> None:
-    box.outbox.enqueue_many({"topic": "t", "payload": "p"} for _ in range(5))
-    box.outbox.ack(OWNER, [message.id for message in box.outbox.claim(OWNER)])
-    kill(box, "p")
-    box.ledger.mark_processed("key")
+def test_cleanup_deletes_what_is_older_than_the_retention(
+    run: Run, deployment: Deployment, db: Database
+) -> None:
+    deployment.outbox.enqueue_many({"topic": "t", "payload": "p"} for _ in range(5))
+    deployment.outbox.ack(OWNER, [message.id for message in deployment.outbox.claim(OWNER)])
+    kill(deployment, "p")
+    deployment.ledger.mark_processed("key")
     db.advance(86400)
     assert run("cleanup").output == "outbox: deleted 0\ninbox: deleted 0\n"
     result = run("cleanup", "--box", "outbox", "--retention", "12h", "--batch-size", 2, "--json")
     assert json.loads(result.output) == {"outbox": 5}
-    assert box.outbox.stats()[-1].dead == 1
+    assert deployment.outbox.stats()[-1].dead == 1
     result = run("cleanup", "--box", "outbox", "--dead", "1h", "--ledger", "1h", "--json")
     assert json.loads(result.output) == {"outbox": 0, "outbox dead letters": 1, "ledger": 1}
 
@@ -93,8 +95,8 @@ def test_loops_end_with_a_signal(run: Run, stop_after: threading.Timer) -> None:
 
 
 @pytest.mark.dialect("postgres")
-def test_stats_watched(run: Run, box: Box, stop_after: threading.Timer) -> None:
-    box.outbox.enqueue("t", "p")
+def test_stats_watched(run: Run, deployment: Deployment, stop_after: threading.Timer) -> None:
+    deployment.outbox.enqueue("t", "p")
     stop_after.start()
     output = run("stats", "--watch", "0.2", "--box", "outbox").output
     assert output.count("box ") >= 2

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from pysqlbox.box import Box
+from pysqlbox.deployment import Deployment
 from pysqlbox.worker import Worker
 from tests.cli.conftest import Run
 
@@ -46,7 +46,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
 
 MODULE = """
     import os
-    import pysqlbox.box
+    import pysqlbox.deployment
     from pysqlbox.worker import Worker
 
     def make(box):
@@ -65,7 +65,7 @@ MODULE = """
     opened = []
 
     def alone():
-        opened.append(pysqlbox.box.connect(os.environ["PYSQLBOX_URL"]))
+        opened.append(pysqlbox.deployment.connect(os.environ["PYSQLBOX_URL"]))
         return make(opened[-1])
 
     class shop:
@@ -75,42 +75,44 @@ MODULE = """
 """
 
 
-def _fill(box: Box) -> None:
+def _fill(db: Deployment) -> None:
     for _ in range(20):
-        box.outbox.enqueue("good", "s3cr3t")
-    box.outbox.enqueue("bad", "p")
-    orders: Any = box.queue("orders")
+        db.outbox.enqueue("good", "s3cr3t")
+    db.outbox.enqueue("bad", "p")
+    orders: Any = db.box("orders")
     orders.enqueue("good", source="s", message_id="m", payload="s3cr3t")
 
 
 @pytest.mark.parametrize("attribute", ["make", "alone"])
-def test_drain_handles_what_is_there_and_ends(run: Run, box: Box, write: Write, attribute: str) -> None:
-    _fill(box)
+def test_drain_handles_what_is_there_and_ends(
+    run: Run, deployment: Deployment, write: Write, attribute: str
+) -> None:
+    _fill(deployment)
     result = run("work", f"{write(MODULE)}:{attribute}", "--drain", "--threads", 3)
     assert result.stdout == ""
     assert "21 done, 0 retried, 0 released, 1 dead in " in result.stderr
     assert "s3cr3t" not in result.output
-    assert box.outbox.stats()[-1].done == 20
+    assert deployment.outbox.stats()[-1].done == 20
 
 
-def test_a_worker_that_exists_and_one_within_a_class(run: Run, box: Box, write: Write) -> None:
+def test_a_worker_that_exists_and_one_within_a_class(run: Run, deployment: Deployment, write: Write) -> None:
     name = write(MODULE)
     sys.path.insert(0, os.getcwd())
     module: Any = importlib.import_module(name)
-    module.existing = module.shop.worker = module.make(box)
-    _fill(box)
+    module.existing = module.shop.worker = module.make(deployment)
+    _fill(deployment)
     assert "21 done" in run("work", f"{name}:existing", "--drain", "--threads", 7).stderr
     assert module.existing.threads == 7
     assert "21 done" in run("work", f"{name}:shop.worker", "--drain").stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_gracefully(run: Run, box: Box, write: Write, number: int) -> None:
-    _fill(box)
+def test_a_signal_ends_it_gracefully(run: Run, deployment: Deployment, write: Write, number: int) -> None:
+    _fill(deployment)
 
     def stop_when_done() -> None:
         deadline = time.monotonic() + 20
-        while box.outbox.stats()[-1].done < 20 and time.monotonic() < deadline:
+        while deployment.outbox.stats()[-1].done < 20 and time.monotonic() < deadline:
             time.sleep(0.05)
         os.kill(os.getpid(), number)
 
@@ -119,7 +121,7 @@ def test_a_signal_ends_it_gracefully(run: Run, box: Box, write: Write, number: i
     result = run("work", f"{write(MODULE)}:make", "--log-level", "warning")
     watcher.join()
     assert " done, " in result.stderr
-    assert box.outbox.stats()[-1].ready == box.outbox.stats()[-1].in_flight == 0
+    assert deployment.outbox.stats()[-1].ready == deployment.outbox.stats()[-1].in_flight == 0
 
 
 @pytest.mark.dialect("postgres")
@@ -137,7 +139,7 @@ def test_what_is_no_worker_is_said(run: Run, write: Write) -> None:
     ):
         assert reason in " ".join(run("work", target, code=2).stderr.split())
     refused = run("work", f"{name}:alone", "--schema", "other", code=2)
-    assert "--schema: is for a function that takes a Box" in refused.stderr
+    assert "--schema: is for a function that takes a Deployment" in refused.stderr
     assert "pysqlbox: " in run("work", f"{name}:make", "--schema", "nosuch", "--drain", code=2).stderr
 
 
@@ -150,9 +152,9 @@ def test_a_modules_own_faults_are_not_hidden(run: Run, write: Write) -> None:
 
 @pytest.mark.dialect("postgres")
 def test_the_live_line_is_for_terminals(
-    box: Box, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    deployment: Deployment, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    worker = Worker(box, threads=4)
+    worker = Worker(deployment, threads=4)
     with work._live_line(worker):
         pass
     assert capsys.readouterr().err == ""

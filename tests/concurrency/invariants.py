@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from uuid import UUID
 
-from pysqlbox.deploy.names import Dialect
+from pysqlbox.names import Dialect
 from tests.contract.support import KINDS, Row, ids
 from tests.support.database import Database
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pysqlbox.deploy.names import Box, merge_boxes
-from pysqlbox.deploy.paths import sql_root
 from pysqlbox.deploy.render import FOLDERS, Renderer
+from pysqlbox.names import NamedBox, merge_boxes
+from pysqlbox.paths import sql_root
 from tests.support.boxes import BOXES
 from tests.support.database import Database
 
@@ -54,6 +54,6 @@ def _apply(db: Database, root: Path, bug: Bug) -> None:
     of_schema = FOLDERS[bug.file.rpartition("/")[0]] == "schema"
     renderer = Renderer(db.dialect, schema=db.schema, boxes=boxes, root=root, test_clock=True)
     with db.session() as session:
-        for batch in renderer.unit(bug.file, None if of_schema else Box(box.name, box.kind)).batches:
+        for batch in renderer.unit(bug.file, None if of_schema else NamedBox(box.name, box.kind)).batches:
             session.sql(batch.replace("CREATE OR ALTER ", "ALTER "))  # Babelfish knows them apart only
         session.commit()

@@ -20,7 +20,7 @@ from tests.concurrency.scenarios_claims import STEPS, outbox
 from tests.concurrency.sessions import sessions, tick
 from tests.contract.support import OTHER, OWNER, Box, ids
 from tests.support.database import Database
-from tests.support.deployment import deploy
+from tests.support.deployed import deploy
 
 _WORKER = """
 import sys, time, uuid

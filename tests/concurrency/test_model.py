@@ -13,7 +13,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.concurrency.machine import BoxMachine
 from tests.concurrency.machines import InboxMachine, OutboxMachine
-from tests.support.deployment import Deployment
+from tests.support.deployed import Deployed
 from tests.support.engines import Engine
 
 LONG = "PYSQLBOX_MODEL_EXAMPLES" in os.environ
@@ -21,9 +21,9 @@ EXAMPLES = int(os.environ.get("PYSQLBOX_MODEL_EXAMPLES", "12"))
 
 
 @pytest.mark.parametrize("machine", [OutboxMachine, InboxMachine], ids=["outbox", "inbox"])
-def test_model(machine: type[BoxMachine], deployment: Deployment, engine: Engine) -> None:
+def test_model(machine: type[BoxMachine], deployed: Deployed, engine: Engine) -> None:
     """The database does what the model does."""
-    bound = type("Bound", (machine,), {"fresh": staticmethod(deployment.fresh)})
+    bound = type("Bound", (machine,), {"fresh": staticmethod(deployed.fresh)})
     run_state_machine_as_test(
         bound,
         settings=settings(

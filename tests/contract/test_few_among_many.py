@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from tests.support.deployment import deploy
+from tests.support.deployed import deploy
 from tests.support.engines import Engine
 
 pytestmark = pytest.mark.dialect("postgres")

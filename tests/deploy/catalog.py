@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from pysqlbox.deploy.names import quote_identifier
 from pysqlbox.drivers import parse_url
+from pysqlbox.names import quote_identifier
 from tests.support.database import execute_once
 
 _POSTGRES = """

@@ -6,10 +6,10 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from pysqlbox.deploy.deployment import Plan
 from pysqlbox.deploy.migrate import migrate, status
-from pysqlbox.deploy.names import DIALECTS, Dialect
-from pysqlbox.deploy.paths import migrations_root, sql_root
+from pysqlbox.deploy.plan import Plan
+from pysqlbox.names import DIALECTS, Dialect
+from pysqlbox.paths import migrations_root, sql_root
 
 _ITEM = {
     "postgres": "CREATE TABLE {{ box.item }}"

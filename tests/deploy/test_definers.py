@@ -16,9 +16,9 @@ from psycopg import sql
 from psycopg.rows import tuple_row
 
 from pysqlbox.deploy.migrate import migrate
-from pysqlbox.deploy.names import DEFAULT_BOXES
 from pysqlbox.drivers import parse_url
 from pysqlbox.errors import PysqlboxError
+from pysqlbox.names import DEFAULT_BOXES
 from tests.deploy.release import Release
 from tests.support.boxes import BOXES
 from tests.support.database import execute_once

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from pysqlbox.deploy.migrate import migrate, status
-from pysqlbox.deploy.names import Box, quote_identifier
 from pysqlbox.deploy.store_postgres import PostgresStore
 from pysqlbox.drivers import connect, driver_for, parse_url
 from pysqlbox.errors import InvalidArgument, PysqlboxError, SchemaMismatch
+from pysqlbox.names import NamedBox, quote_identifier
 from tests.deploy.catalog import catalog
 from tests.deploy.release import Release
 from tests.support.database import execute_once
 
-ORDERS = Box("orders", "inbox")
+ORDERS = NamedBox("orders", "inbox")
 
 
 def call(url: str, routine: str, schema: str = "infra") -> list[dict[str, object]]:
@@ -80,7 +80,7 @@ def test_round_trips_do_not_grow_with_boxes(
         monkeypatch.setattr(PostgresStore, name, counted(getattr(PostgresStore, name)))
     counts: list[int] = []
     for schema, boxes in (("few", 2), ("many", 40)):
-        wanted = [Box(f"b{number}", "inbox") for number in range(boxes - 2)]
+        wanted = [NamedBox(f"b{number}", "inbox") for number in range(boxes - 2)]
         for changes in (True, False):
             trips = 0
             assert release.migrate(empty_url, schema=schema, boxes=wanted).changes is changes
@@ -112,7 +112,7 @@ def test_named_box_is_kept(empty_url: str, release: Release) -> None:
     release.second_version()
     assert "tables/queue/0002_extra@orders" in release.migrate(empty_url).tables
     with pytest.raises(InvalidArgument, match="is an inbox already"):
-        release.migrate(empty_url, boxes=[Box("orders", "outbox")])
+        release.migrate(empty_url, boxes=[NamedBox("orders", "outbox")])
 
 
 def test_edited_and_reverted_routine(empty_url: str, release: Release) -> None:
@@ -296,7 +296,7 @@ def test_box_whose_names_collide(empty_url: str, release: Release, box: str) -> 
     release.write(f"queue/{box}_x.sql", *["SELECT 1; -- {{ box." + box + "_x }}\n"] * 2)
     release.write("queue/x.sql", *["SELECT 1; -- {{ box.x }}\n"] * 2)
     with pytest.raises(InvalidArgument, match="collides"):
-        release.migrate(empty_url, boxes=[Box("a", "outbox"), Box(f"a_{box}", "outbox")])
+        release.migrate(empty_url, boxes=[NamedBox("a", "outbox"), NamedBox(f"a_{box}", "outbox")])
 
 
 def test_status_of_nothing(empty_url: str) -> None:

@@ -9,9 +9,9 @@ import pytest
 
 import pysqlbox
 from pysqlbox.deploy.migrate import migrate
-from pysqlbox.deploy.names import Box, check_box_names, check_role_names
 from pysqlbox.drivers import parse_url
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.names import NamedBox, check_box_names, check_role_names
 from tests.deploy.catalog import catalog
 from tests.deploy.release import Release
 from tests.deploy.test_migrate import call, in_schema
@@ -39,7 +39,9 @@ def test_every_schema_name(empty_url: str, release: Release, schema: str) -> Non
     """Deployed, called, found unchanged, changed, and drift mended."""
     if schema == "\\o'" and parse_url(empty_url).dialect == "mssql":
         pytest.skip("a backslash means something to sqlcmd's variables, not to T-SQL")
-    release.migrate(empty_url, schema=schema, boxes=[Box("order", "inbox"), Box("select", "outbox")])
+    release.migrate(
+        empty_url, schema=schema, boxes=[NamedBox("order", "inbox"), NamedBox("select", "outbox")]
+    )
     assert call(empty_url, "order_total", schema) == [{"n": 0}]
     assert not release.migrate(empty_url, schema=schema).changes
     release.second_version()
@@ -80,17 +82,17 @@ def schema(engine: Engine, empty_url: str) -> Iterator[str]:
 @pytest.mark.dialect("postgres")
 def test_the_release_in_a_schema_of_the_worst_name(empty_url: str, schema: str) -> None:
     """With roles; messages go through, a worker among it, and nothing is left to deploy."""
-    migrate(empty_url, schema=schema, boxes=[Box("user", "inbox")], roles=True)
+    migrate(empty_url, schema=schema, boxes=[NamedBox("user", "inbox")], roles=True)
     found = migrate(empty_url, schema=schema)
     assert (found.changes, found.drifted) == (False, [])
     handled: list[str] = []
-    with pysqlbox.connect(empty_url, schema=schema) as box:
-        assert box.outbox.enqueue("t", "one").outcome == "created"
-        assert [each.id for each in box.outbox.enqueue_many([{"topic": "t", "payload": "two"}])]
-        worker = box.worker(threads=1, max_attempts=3)
+    with pysqlbox.connect(empty_url, schema=schema) as db:
+        assert db.outbox.enqueue("t", "one").outcome == "created"
+        assert [each.id for each in db.outbox.enqueue_many([{"topic": "t", "payload": "two"}])]
+        worker = db.worker(threads=1, max_attempts=3)
         worker.handler("t")(lambda message: handled.append(message.payload))
         assert worker.drain() == 2
-        assert box.outbox.stats()[-1].done == 2
+        assert db.outbox.stats()[-1].done == 2
     assert sorted(handled) == ["one", "two"]
 
 
@@ -106,7 +108,7 @@ def test_names_that_cannot_be(empty_url: str, schema: str) -> None:
 def test_a_schema_too_long_for_its_channels_or_roles(empty_url: str, release: Release) -> None:
     """PostgreSQL cuts identifiers at 63 bytes: a notification would fail, roles would run together."""
     with pytest.raises(InvalidArgument, match="channel for notifications"):
-        release.migrate(empty_url, schema="x" * 50, boxes=[Box("y" * 13, "outbox")])
+        release.migrate(empty_url, schema="x" * 50, boxes=[NamedBox("y" * 13, "outbox")])
     with pytest.raises(InvalidArgument, match="too long for roles"):
         release.migrate(empty_url, schema="x" * 55, roles=True)
     assert catalog(empty_url, "x" * 50) == catalog(empty_url, "x" * 55) == []
@@ -115,7 +117,7 @@ def test_a_schema_too_long_for_its_channels_or_roles(empty_url: str, release: Re
 
 def test_lengths_by_dialect() -> None:
     """T-SQL has room for 128 characters, and no channels."""
-    check_box_names("mssql", "x" * 120, [Box("y" * 30, "outbox")])
+    check_box_names("mssql", "x" * 120, [NamedBox("y" * 30, "outbox")])
     check_role_names("mssql", "x" * 119)
     with pytest.raises(InvalidArgument, match="too long for roles"):
         check_role_names("mssql", "x" * 120)

@@ -13,16 +13,16 @@ import pytest
 
 import pysqlbox
 from pysqlbox.deploy.migrate import migrate, status
-from pysqlbox.deploy.names import Box
 from pysqlbox.deploy.script import render_script
 from pysqlbox.drivers import parse_url
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, InvalidState, PysqlboxError
+from pysqlbox.names import NamedBox
 from pysqlbox.places import first_id, last_id, place_of
 from tests.deploy.test_migrate import ORDERS, in_schema
 from tests.deploy.test_script import run
 from tests.support.database import execute_once
 
-MAIL = Box("mail", "outbox")
+MAIL = NamedBox("mail", "outbox")
 
 
 def spend(url: str, box: str, place: int, left: int) -> None:
@@ -36,11 +36,11 @@ def spend(url: str, box: str, place: int, left: int) -> None:
     )
 
 
-def enqueue_everywhere(db: pysqlbox.Box) -> dict[str, int]:
+def enqueue_everywhere(db: pysqlbox.Deployment) -> dict[str, int]:
     """An id from each way in, none of which has gone elsewhere; the message_ids go along."""
     found: dict[str, int] = {}
     for name in ("outbox", "mail"):
-        outbox = db.queue(name)
+        outbox = db.box(name)
         assert isinstance(outbox, pysqlbox.Outbox)
         with db.transaction() as connection:
             drawn = [
@@ -60,7 +60,7 @@ def enqueue_everywhere(db: pysqlbox.Box) -> dict[str, int]:
             assert stored.id == each.id
             found[f"{name} {number}"] = each.id
     for name in ("inbox", "orders"):
-        inbox = db.queue(name)
+        inbox = db.box(name)
         assert isinstance(inbox, pysqlbox.Inbox)
         key = uuid4().hex
         found[f"{name} enqueue"] = inbox.enqueue("t", "s", key, "p").id
@@ -96,7 +96,7 @@ def test_every_id_and_drawn_message_id_carries_it(empty_url: str, place: int) ->
         ids = enqueue_everywhere(db)
         assert {name: place_of(found) for name, found in ids.items()} == dict.fromkeys(ids, place)
         for name in ("outbox", "mail", "inbox", "orders"):
-            box, owner = db.queue(name), uuid4()
+            box, owner = db.box(name), uuid4()
             expected = {
                 found for way, found in ids.items() if way.startswith(f"{name} ") and "seen" not in way
             }
@@ -320,11 +320,11 @@ def test_the_script_gives_it_too(empty_url: str) -> None:
     assert (status(empty_url).place, status(empty_url).changes) == (11, False)
     run(empty_url, render_script(dialect, boxes=[ORDERS, MAIL]))
     with pytest.raises(PysqlboxError, match="has place 11, for good"):
-        run(empty_url, render_script(dialect, boxes=[ORDERS, MAIL, Box("late", "inbox")], place=12))
+        run(empty_url, render_script(dialect, boxes=[ORDERS, MAIL, NamedBox("late", "inbox")], place=12))
     assert status(empty_url).boxes == []
     with pysqlbox.connect(empty_url) as db:
         with pytest.raises(pysqlbox.NotFound):
-            db.queue("late")
+            db.box("late")
         assert {place_of(found) for found in enqueue_everywhere(db).values()} == {11}
     assert not migrate(empty_url, place=11).changes
 

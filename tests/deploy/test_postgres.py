@@ -19,10 +19,10 @@ import psycopg
 import pytest
 
 from pysqlbox.deploy.migrate import migrate
-from pysqlbox.deploy.names import Box
 from pysqlbox.drivers.postgres import connect
 from pysqlbox.drivers.url import parse_url
 from pysqlbox.errors import AccessDenied, DatabaseUnavailable, PysqlboxError
+from pysqlbox.names import NamedBox
 from tests.deploy.release import Release
 from tests.support.database import execute_once
 
@@ -53,7 +53,7 @@ def owner_url(empty_url: str) -> Iterator[str]:
 
 def test_role_that_owns_only_its_schema(owner_url: str) -> None:
     """No right beyond the schema is needed."""
-    assert migrate(owner_url, boxes=[Box("orders", "inbox")]).changes
+    assert migrate(owner_url, boxes=[NamedBox("orders", "inbox")]).changes
     assert not migrate(owner_url).changes
     with pytest.raises(AccessDenied, match="permission denied for database"):
         migrate(owner_url, schema="another")

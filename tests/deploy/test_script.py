@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 
 from pysqlbox.deploy.migrate import migrate, status
-from pysqlbox.deploy.names import Box
 from pysqlbox.deploy.render import split_batches
 from pysqlbox.deploy.script import render_script
 from pysqlbox.drivers import Target, connect, parse_url
 from pysqlbox.drivers.mssql import database_error, map_error, query, run_batch
 from pysqlbox.errors import PysqlboxError
+from pysqlbox.names import NamedBox
 from tests.deploy.catalog import catalog
 from tests.deploy.release import Release
 from tests.deploy.test_migrate import change_by_hand
 from tests.support.database import execute_once
 
-ORDERS = Box("orders", "inbox")
+ORDERS = NamedBox("orders", "inbox")
 _ON_ERROR = ":on error exit\n"
 _PSQL = shutil.which("psql") or max(map(str, Path("/usr/lib/postgresql").glob("*/bin/psql")), default=None)
 

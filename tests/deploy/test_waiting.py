@@ -12,9 +12,9 @@ import pytest
 
 from pysqlbox.deploy import waiting
 from pysqlbox.deploy.migrate import migrate
-from pysqlbox.deploy.names import Box
 from pysqlbox.drivers import connect, parse_url
 from pysqlbox.errors import DatabaseUnavailable
+from pysqlbox.names import NamedBox
 from tests.deploy.catalog import catalog
 from tests.deploy.release import Release
 from tests.deploy.test_migrate import call
@@ -159,7 +159,7 @@ def test_a_box_is_added_while_the_others_are_in_use(empty_url: str) -> None:
         " TABLE infra.outbox_messages; TABLE infra.inbox_messages; TABLE infra.outbox_joins"
     )
     with using(empty_url, statement):
-        plan = migrate(empty_url, boxes=[Box("orders", "inbox")], wait_seconds=0)
+        plan = migrate(empty_url, boxes=[NamedBox("orders", "inbox")], wait_seconds=0)
     assert plan.boxes == ["orders:inbox"]
     assert all(name.endswith("@orders") for name in plan.routines)
 

@@ -15,9 +15,9 @@ from yoyo.scripts import main as yoyo
 from pysqlbox.deploy import fitness
 from pysqlbox.deploy.backends import MIGRATION_TABLE, MssqlBackend
 from pysqlbox.deploy.migrate import migrate, status
-from pysqlbox.deploy.paths import migrations_root
 from pysqlbox.drivers.url import odbc_string, parse_url, read_odbc, wrap_odbc
 from pysqlbox.errors import InvalidArgument, InvalidState
+from pysqlbox.paths import migrations_root
 from tests.support.database import execute_once
 
 

@@ -21,7 +21,7 @@ import psycopg
 from pysqlbox.drivers import connect
 from tests.support import local_postgres
 from tests.support.database import execute_once
-from tests.support.deployment import deploy
+from tests.support.deployed import deploy
 
 SECONDS = float(os.environ.get("PYSQLBOX_FAULT_SECONDS", "0"))
 """How long each load runs in the long form; 0 is the short form, which counts messages instead."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from pysqlbox.deploy.paths import sql_root
+from pysqlbox.paths import sql_root
 from tools.sqlfluff_gate import lint_tree
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pysqlbox.deploy.paths import sql_root
+from pysqlbox.paths import sql_root
 from tools.tsql_gate.checks import COLLATIONS, Problem, check_tree
 from tools.tsql_gate.setup import GateUnavailableError, ensure
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from pysqlbox.deploy.names import DEFAULT_BOXES, Dialect
-from pysqlbox.deploy.paths import sql_root
+from pysqlbox.names import DEFAULT_BOXES, Dialect
+from pysqlbox.paths import sql_root
 from tools.routines import Routine, routines
 
 Pair = tuple[Routine, Routine]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pysqlbox.deploy.names import DIALECTS, merge_boxes
 from pysqlbox.deploy.render import render_units
+from pysqlbox.names import DIALECTS, merge_boxes
 from tests.mirror.pairs import by_title
 from tests.support.boxes import BOXES, SCHEMA
 from tests.support.database import Database

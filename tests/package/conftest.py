@@ -11,19 +11,19 @@ from tests.support.database import Database
 
 
 @pytest.fixture
-def box(db: Database) -> Iterator[pysqlbox.Box]:
+def deployment(db: Database) -> Iterator[pysqlbox.Deployment]:
     """The package's view of the schema, with a pool of its own."""
     with pysqlbox.connect(db.url, schema=db.schema, pool_size=3) as opened:
         yield opened
 
 
 @pytest.fixture
-def outbox(box: pysqlbox.Box) -> pysqlbox.Outbox:
+def outbox(deployment: pysqlbox.Deployment) -> pysqlbox.Outbox:
     """The default outbox."""
-    return box.outbox
+    return deployment.outbox
 
 
 @pytest.fixture
-def inbox(box: pysqlbox.Box) -> pysqlbox.Inbox:
+def inbox(deployment: pysqlbox.Deployment) -> pysqlbox.Inbox:
     """The default inbox."""
-    return box.inbox
+    return deployment.inbox

@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 import pysqlbox
-from pysqlbox import Box, InvalidArgument, SchemaMismatch
+from pysqlbox import Deployment, InvalidArgument, SchemaMismatch
 from tests.support.database import Database
 
 OWNER = UUID("11111111-1111-4111-8111-111111111111")
@@ -26,52 +26,54 @@ def _count(db: Database) -> object:
     return db.sql("SELECT count(*) AS n FROM {schema}.outbox_messages")[0]["n"]
 
 
-def test_without_a_connection(box: Box) -> None:
+def test_without_a_connection(deployment: Deployment) -> None:
     async def work() -> None:
         given = uuid4()
-        done = await box.outbox.enqueue_async("t", {"a": 1}, message_id=given, headers={"h": 1}, priority=2)
+        done = await deployment.outbox.enqueue_async(
+            "t", {"a": 1}, message_id=given, headers={"h": 1}, priority=2
+        )
         assert (done.message_id, done.outcome) == (given, "created")
-        many = await box.outbox.enqueue_many_async([RECORD, RECORD])
-        assert len(await box.outbox.enqueue_payloads_async("t", ["1", "2"])) == 2
-        await box.outbox.enqueue_async("t", "later", delay=3600)
-        await box.outbox.enqueue_many_async([{**RECORD, "delay": 3600}])
+        many = await deployment.outbox.enqueue_many_async([RECORD, RECORD])
+        assert len(await deployment.outbox.enqueue_payloads_async("t", ["1", "2"])) == 2
+        await deployment.outbox.enqueue_async("t", "later", delay=3600)
+        await deployment.outbox.enqueue_many_async([{**RECORD, "delay": 3600}])
         assert [each.ordinal for each in many] == [1, 2]
-        await asyncio.gather(*(box.outbox.enqueue_async("t", str(number)) for number in range(10)))
-        first = await box.inbox.enqueue_async("t", "s", "1", "p", hash=b"x")
+        await asyncio.gather(*(deployment.outbox.enqueue_async("t", str(number)) for number in range(10)))
+        first = await deployment.inbox.enqueue_async("t", "s", "1", "p", hash=b"x")
         assert first.outcome == "created"
-        assert [each.outcome for each in await box.inbox.enqueue_many_async([RECEIVED, RECEIVED])] == [
+        assert [each.outcome for each in await deployment.inbox.enqueue_many_async([RECEIVED, RECEIVED])] == [
             "created",
             "updated",
         ]
 
     _run(work())
-    assert len(box.outbox.claim(OWNER)) == 15
-    assert box.inbox.stats()[-1].ready == 2
+    assert len(deployment.outbox.claim(OWNER)) == 15
+    assert deployment.inbox.stats()[-1].ready == 2
 
 
 @pytest.mark.dialect("postgres")
-def test_on_a_psycopg_connection(box: Box) -> None:
+def test_on_a_psycopg_connection(deployment: Deployment) -> None:
     import psycopg
 
     async def work() -> None:
-        async with await psycopg.AsyncConnection.connect(box.target.dsn) as connection:
-            await box.outbox.enqueue_async("t", "p", connection=connection)
-            await box.outbox.enqueue_many_async([RECORD], connection=connection)
-            await box.outbox.enqueue_payloads_async("t", ["1"], connection=connection)
+        async with await psycopg.AsyncConnection.connect(deployment.target.dsn) as connection:
+            await deployment.outbox.enqueue_async("t", "p", connection=connection)
+            await deployment.outbox.enqueue_many_async([RECORD], connection=connection)
+            await deployment.outbox.enqueue_payloads_async("t", ["1"], connection=connection)
             await connection.rollback()
-            await box.inbox.enqueue_async("t", "s", "1", "p", connection=connection)
-            await box.inbox.enqueue_many_async([RECEIVED], connection=connection)
-            await box.outbox.enqueue_async("t", "kept", headers={"a": 1}, connection=connection)
+            await deployment.inbox.enqueue_async("t", "s", "1", "p", connection=connection)
+            await deployment.inbox.enqueue_many_async([RECEIVED], connection=connection)
+            await deployment.outbox.enqueue_async("t", "kept", headers={"a": 1}, connection=connection)
             assert not connection.autocommit
 
     _run(work())
-    (message,) = box.outbox.claim(OWNER)
+    (message,) = deployment.outbox.claim(OWNER)
     assert (message.payload, message.headers) == ("kept", {"a": 1})
-    assert box.inbox.stats()[-1].ready == 2
+    assert deployment.inbox.stats()[-1].ready == 2
 
 
 @pytest.mark.dialect("postgres")
-def test_on_sqlalchemy(box: Box) -> None:
+def test_on_sqlalchemy(deployment: Deployment) -> None:
     pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed")
     pytest.importorskip("greenlet", reason="greenlet is not installed")
     import psycopg
@@ -85,54 +87,56 @@ def test_on_sqlalchemy(box: Box) -> None:
 
     async def work() -> None:
         async def open_connection() -> Any:
-            return await psycopg.AsyncConnection.connect(box.target.dsn)
+            return await psycopg.AsyncConnection.connect(deployment.target.dsn)
 
         engine = create_async_engine(
             "postgresql+psycopg://", async_creator=open_connection, poolclass=NullPool
         )
         async with engine.connect() as connection:
-            await box.outbox.enqueue_async("t", "1", connection=connection)
+            await deployment.outbox.enqueue_async("t", "1", connection=connection)
             await connection.rollback()
-            await box.outbox.enqueue_async("t", "2", connection=connection)
+            await deployment.outbox.enqueue_async("t", "2", connection=connection)
             await connection.commit()
-            await box.outbox.enqueue_async("t", "3", connection=connection)
+            await deployment.outbox.enqueue_async("t", "3", connection=connection)
         async with AsyncSession(engine) as session:
-            await box.outbox.enqueue_many_async([{**RECORD, "payload": "4"}], connection=session)
+            await deployment.outbox.enqueue_many_async([{**RECORD, "payload": "4"}], connection=session)
             await session.commit()
-            await box.outbox.enqueue_async("t", "5", connection=session)
+            await deployment.outbox.enqueue_async("t", "5", connection=session)
         scoped = async_scoped_session(async_sessionmaker(engine), scopefunc=asyncio.current_task)
-        await box.outbox.enqueue_async("t", "6", connection=scoped)
+        await deployment.outbox.enqueue_async("t", "6", connection=scoped)
         await scoped.commit()
         await scoped.remove()
         await engine.dispose()
 
     _run(work())
-    assert [each.payload for each in box.outbox.claim(OWNER)] == ["2", "4", "6"]
+    assert [each.payload for each in deployment.outbox.claim(OWNER)] == ["2", "4", "6"]
 
 
-def test_wrong_connections(box: Box, db: Database) -> None:
+def test_wrong_connections(deployment: Deployment, db: Database) -> None:
     async def work() -> None:
         with db.session() as session:
             for wrong in (session.connection, 5):
                 with pytest.raises(InvalidArgument, match="connection"):
-                    await box.outbox.enqueue_async("t", "p", connection=wrong)
+                    await deployment.outbox.enqueue_async("t", "p", connection=wrong)
 
     _run(work())
 
 
 @pytest.mark.dialect("postgres")
-def test_an_asynchronous_connection_needs_the_asynchronous_method(box: Box, db: Database) -> None:
+def test_an_asynchronous_connection_needs_the_asynchronous_method(
+    deployment: Deployment, db: Database
+) -> None:
     import psycopg
 
     async def work() -> None:
-        async with await psycopg.AsyncConnection.connect(box.target.dsn) as connection:
+        async with await psycopg.AsyncConnection.connect(deployment.target.dsn) as connection:
             with pytest.raises(InvalidArgument, match="use the _async method"):
-                box.outbox.enqueue("t", "p", connection=connection)
-            with pysqlbox.connect(box.target, schema="nowhere") as lost, pytest.raises(SchemaMismatch):
+                deployment.outbox.enqueue("t", "p", connection=connection)
+            with pysqlbox.connect(deployment.target, schema="nowhere") as lost, pytest.raises(SchemaMismatch):
                 await lost.outbox.enqueue_async("t", "p", connection=connection)
             await connection.rollback()
             with pytest.raises(InvalidArgument, match="topic"):
-                await box.outbox.enqueue_async("", "p", connection=connection)
+                await deployment.outbox.enqueue_async("", "p", connection=connection)
             await connection.rollback()
 
     _run(work())

@@ -6,21 +6,21 @@ import asyncio
 
 import pytest
 
-from pysqlbox import Box, Finding
+from pysqlbox import Deployment, Finding
 
 
-def test_doctor_answers_findings(box: Box) -> None:
-    box.inbox.pause("t")
-    findings = box.doctor()
+def test_doctor_answers_findings(deployment: Deployment) -> None:
+    deployment.inbox.pause("t")
+    findings = deployment.doctor()
     assert all(isinstance(each, Finding) for each in findings)
     (paused,) = [each for each in findings if each.check == "paused" and each.level != "ok"]
     assert (paused.level, paused.subject) == ("note", "box inbox, topic t")
     assert paused.advice is not None
     assert "inbox_resume" in paused.advice
     assert not paused.is_bad
-    with box.transaction() as connection:
-        box.outbox.pause("t", connection=connection)
-        mine = {each.subject for each in box.doctor(connection=connection) if each.check == "paused"}
+    with deployment.transaction() as connection:
+        deployment.outbox.pause("t", connection=connection)
+        mine = {each.subject for each in deployment.doctor(connection=connection) if each.check == "paused"}
     assert "box outbox, topic t" in mine
 
 
@@ -31,19 +31,19 @@ def test_a_finding_says_whether_it_is_bad(level: str, is_bad: bool) -> None:
     assert Finding("c", "error", "s", "d", None).is_bad
 
 
-def test_doctor_for_asynchronous_callers(box: Box) -> None:
+def test_doctor_for_asynchronous_callers(deployment: Deployment) -> None:
     async def work() -> list[Finding]:
-        return await box.doctor_async()
+        return await deployment.doctor_async()
 
-    assert [each.check for each in asyncio.run(work())] == [each.check for each in box.doctor()]
+    assert [each.check for each in asyncio.run(work())] == [each.check for each in deployment.doctor()]
 
 
 @pytest.mark.dialect("postgres")
-def test_doctor_on_an_asynchronous_connection(box: Box) -> None:
+def test_doctor_on_an_asynchronous_connection(deployment: Deployment) -> None:
     import psycopg
 
     async def work() -> list[Finding]:
-        async with await psycopg.AsyncConnection.connect(box.target.dsn) as connection:
-            return await box.doctor_async(connection=connection)
+        async with await psycopg.AsyncConnection.connect(deployment.target.dsn) as connection:
+            return await deployment.doctor_async(connection=connection)
 
-    assert {each.check for each in asyncio.run(work())} == {each.check for each in box.doctor()}
+    assert {each.check for each in asyncio.run(work())} == {each.check for each in deployment.doctor()}

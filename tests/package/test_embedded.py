@@ -1,4 +1,4 @@
-"""Without a URL the embedded PostgreSQL is used."""
+"""With the URL embedded: the embedded PostgreSQL is used."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.support.local_postgres import embedded_installed
 
 _PROGRAM = """
 import pysqlbox
-with pysqlbox.connect(schema="mine") as box:
-    box.migrate()
-    print(box.outbox.enqueue("t", "p").outcome, box.outbox.stats()[-1].ready)
+with pysqldb.connect("embedded:", schema="mine") as db:
+    db.migrate()
+    print(db.outdb.enqueue("t", "p").outcome, db.outdb.stats()[-1].ready)
 """
 
 

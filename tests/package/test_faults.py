@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 import pytest
 
 import pysqlbox
-from pysqlbox import AccessDenied, Box, DatabaseUnavailable, InvalidArgument, Retries, SchemaMismatch
+from pysqlbox import AccessDenied, DatabaseUnavailable, Deployment, InvalidArgument, Retries, SchemaMismatch
 from pysqlbox.drivers import Values
 from pysqlbox.drivers.url import odbc_string, parse_url, read_odbc
 from tests.support.database import Database
@@ -25,7 +25,7 @@ QUICK = Retries(attempts=4, base_seconds=0.001, cap_seconds=0.01, give_up_second
 
 
 @pytest.fixture
-def quick(db: Database) -> Iterator[Box]:
+def quick(db: Database) -> Iterator[Deployment]:
     """A box that does not pause long."""
     with pysqlbox.connect(db.url, schema=db.schema, pool_size=2, retries=QUICK) as opened:
         yield opened
@@ -56,8 +56,8 @@ def _kill(db: Database, connection: Any) -> None:
     db.sql(f"KILL {int(session_id)}")
 
 
-def _kill_idle(db: Database, box: Box) -> None:
-    with box.connection() as connection:
+def _kill_idle(db: Database, deployment: Deployment) -> None:
+    with deployment.connection() as connection:
         pass
     _kill(db, connection)
     time.sleep(0.1)
@@ -66,8 +66,8 @@ def _kill_idle(db: Database, box: Box) -> None:
 class Cutting:
     """A driver that cuts the connection when the server has done its part, before the answer comes."""
 
-    def __init__(self, box: Box, db: Database, times: int = 1) -> None:
-        self._inner = box.driver
+    def __init__(self, deployment: Deployment, db: Database, times: int = 1) -> None:
+        self._inner = deployment.driver
         self._db = db
         self.left = times
         self.calls = 0
@@ -90,14 +90,14 @@ class Cutting:
         return getattr(self._inner, name)
 
 
-def _cut(box: Box, db: Database, times: int = 1) -> Cutting:
-    box.drawing_place()  # asked once, before the first enqueue
-    cutting = Cutting(box, db, times)
-    box.driver = cutting
+def _cut(deployment: Deployment, db: Database, times: int = 1) -> Cutting:
+    deployment.drawing_place()  # asked once, before the first enqueue
+    cutting = Cutting(deployment, db, times)
+    deployment.driver = cutting
     return cutting
 
 
-def test_an_idle_connection_that_was_cut_is_replaced(quick: Box, db: Database) -> None:
+def test_an_idle_connection_that_was_cut_is_replaced(quick: Deployment, db: Database) -> None:
     quick.schema_version()
     _kill_idle(db, quick)
     assert quick.outbox.enqueue("t", "p").outcome == "created"
@@ -106,7 +106,7 @@ def test_an_idle_connection_that_was_cut_is_replaced(quick: Box, db: Database) -
         assert len(quick.outbox.claim(OWNER)) == 1
 
 
-def test_an_enqueue_whose_answer_was_lost_is_written_once(quick: Box, db: Database) -> None:
+def test_an_enqueue_whose_answer_was_lost_is_written_once(quick: Deployment, db: Database) -> None:
     cutting = _cut(quick, db, 2)
     done = quick.outbox.enqueue("t", "p")
     assert cutting.calls == 3
@@ -115,7 +115,7 @@ def test_an_enqueue_whose_answer_was_lost_is_written_once(quick: Box, db: Databa
     assert quick.outbox.get(done.id).message_id == done.message_id
 
 
-def test_a_real_duplicate_stays_one(quick: Box, db: Database) -> None:
+def test_a_real_duplicate_stays_one(quick: Deployment, db: Database) -> None:
     first = quick.outbox.enqueue("t", "p", dedup_key="k")
     _cut(quick, db)
     second = quick.outbox.enqueue("t", "p", dedup_key="k")
@@ -123,7 +123,7 @@ def test_a_real_duplicate_stays_one(quick: Box, db: Database) -> None:
     assert (second.id, second.message_id) == (first.id, first.message_id)
 
 
-def test_a_batch_is_tried_again_only_under_ids_of_its_own(quick: Box, db: Database) -> None:
+def test_a_batch_is_tried_again_only_under_ids_of_its_own(quick: Deployment, db: Database) -> None:
     _cut(quick, db)
     named = [{"topic": "t", "payload": "p", "message_id": uuid4()} for _ in range(2)]
     assert len(quick.outbox.enqueue_many(named)) == 2
@@ -133,13 +133,13 @@ def test_a_batch_is_tried_again_only_under_ids_of_its_own(quick: Box, db: Databa
     assert cutting.calls == 1
 
 
-def test_an_inbox_takes_a_message_once(quick: Box, db: Database) -> None:
+def test_an_inbox_takes_a_message_once(quick: Deployment, db: Database) -> None:
     _cut(quick, db)
     assert quick.inbox.enqueue("t", "s", "1", "p").outcome == "updated"
     assert quick.inbox.stats()[-1].ready == 1
 
 
-def test_a_claim_is_not_tried_again(quick: Box, db: Database) -> None:
+def test_a_claim_is_not_tried_again(quick: Deployment, db: Database) -> None:
     quick.outbox.enqueue("t", "p")
     cutting = _cut(quick, db)
     with pytest.raises(DatabaseUnavailable):
@@ -148,7 +148,7 @@ def test_a_claim_is_not_tried_again(quick: Box, db: Database) -> None:
     assert quick.outbox.stats()[-1].in_flight == 1
 
 
-def test_nothing_is_tried_again_in_a_callers_transaction(quick: Box, db: Database) -> None:
+def test_nothing_is_tried_again_in_a_callers_transaction(quick: Deployment, db: Database) -> None:
     with db.session() as session:
         cutting = _cut(quick, db)
         with pytest.raises(DatabaseUnavailable):
@@ -157,7 +157,7 @@ def test_nothing_is_tried_again_in_a_callers_transaction(quick: Box, db: Databas
     assert db.sql("SELECT count(*) AS n FROM {schema}.outbox_messages")[0]["n"] == 0
 
 
-def test_it_gives_up_in_the_end(quick: Box, db: Database) -> None:
+def test_it_gives_up_in_the_end(quick: Deployment, db: Database) -> None:
     cutting = _cut(quick, db, 100)
     with pytest.raises(DatabaseUnavailable):
         quick.outbox.stats()
@@ -188,7 +188,7 @@ def _deadlock(db: Database) -> Exception:
 
 
 def test_a_deadlock_is_tried_again_whatever_the_call(
-    quick: Box, db: Database, caplog: pytest.LogCaptureFixture
+    quick: Deployment, db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     quick.outbox.enqueue("t", "secret")
     quick.driver = _Conflicting(quick, db, 2)
@@ -199,7 +199,7 @@ def test_a_deadlock_is_tried_again_whatever_the_call(
 
 
 @pytest.mark.dialect("postgres")
-def test_a_real_deadlock_reaches_the_caller_of_a_transaction(quick: Box, db: Database) -> None:
+def test_a_real_deadlock_reaches_the_caller_of_a_transaction(quick: Deployment, db: Database) -> None:
     key = "k"
     with db.session() as one, db.session() as two:
         quick.outbox.enqueue("t", "p", dedup_key="a" + key, connection=one.connection)
@@ -226,23 +226,23 @@ def test_a_real_deadlock_reaches_the_caller_of_a_transaction(quick: Box, db: Dat
 
 
 def test_an_exhausted_pool_says_so(db: Database) -> None:
-    with pysqlbox.connect(db.url, schema=db.schema, pool_size=1, pool_timeout=0.2) as box:
-        with box.connection():
+    with pysqlbox.connect(db.url, schema=db.schema, pool_size=1, pool_timeout=0.2) as deployment:
+        with deployment.connection():
             started = time.monotonic()
             with pytest.raises(DatabaseUnavailable, match="all 1 connections of the pool were in use"):
-                box.outbox.enqueue("t", "p")
+                deployment.outbox.enqueue("t", "p")
             assert 0.15 < time.monotonic() - started < 5
-        box.outbox.enqueue("t", "p")
+        deployment.outbox.enqueue("t", "p")
 
 
 def test_threads_share_a_pool(db: Database) -> None:
     failed: list[BaseException] = []
-    with pysqlbox.connect(db.url, schema=db.schema, pool_size=2) as box:
+    with pysqlbox.connect(db.url, schema=db.schema, pool_size=2) as deployment:
 
         def produce() -> None:
             try:
                 for number in range(10):
-                    box.outbox.enqueue("t", str(number))
+                    deployment.outbox.enqueue("t", str(number))
             except BaseException as error:
                 failed.append(error)
                 raise
@@ -253,7 +253,7 @@ def test_threads_share_a_pool(db: Database) -> None:
         for thread in threads:
             thread.join()
         assert failed == []
-        assert box.outbox.stats()[-1].ready == 60
+        assert deployment.outbox.stats()[-1].ready == 60
 
 
 @pytest.fixture
@@ -267,10 +267,12 @@ def dead_port() -> Iterator[int]:
 def test_a_server_that_is_gone(db: Database, dead_port: int) -> None:
     scheme, rest = ("postgresql", "") if db.dialect == "postgres" else ("mssql", db.url.partition("?")[2])
     url = f"{scheme}://someone:hunter2secret@127.0.0.1:{dead_port}/there" + (f"?{rest}" if rest else "")
-    with pysqlbox.connect(url, retries=QUICK, connect_timeout=2) as box:
-        assert "hunter2" not in repr(box) + repr(box.outbox) + repr(box.joins) + repr(box.target)
+    with pysqlbox.connect(url, retries=QUICK, connect_timeout=2) as deployment:
+        assert "hunter2" not in repr(deployment) + repr(deployment.outbox) + repr(deployment.joins) + repr(
+            deployment.target
+        )
         with pytest.raises(DatabaseUnavailable) as caught:
-            box.outbox.enqueue("t", "the payload")
+            deployment.outbox.enqueue("t", "the payload")
         text = str(caught.value)
         assert str(dead_port) in text
         assert "hunter2" not in text
@@ -283,44 +285,48 @@ def test_a_wrong_password_is_not_tried_again(db: Database) -> None:
     target = parse_url(db.url)
     driver = {"DRIVER": target.driver} if target.driver else {}
     url = odbc_string(driver | read_odbc(target.dsn) | {"PWD": "wr0ngSecret"})
-    with pysqlbox.connect(url, schema=db.schema, retries=QUICK) as box:
+    with pysqlbox.connect(url, schema=db.schema, retries=QUICK) as deployment:
         with pytest.raises(AccessDenied) as caught:
-            box.outbox.stats()
+            deployment.outbox.stats()
         assert "wr0ngSecret" not in str(caught.value)
 
 
 def test_a_schema_that_is_missing(db: Database) -> None:
-    with pysqlbox.connect(db.url, schema="nowhere") as box:
-        for step in (box.outbox.stats, lambda: box.outbox.enqueue("t", "p"), lambda: box.queue("mail")):
+    with pysqlbox.connect(db.url, schema="nowhere") as deployment:
+        for step in (
+            deployment.outbox.stats,
+            lambda: deployment.outbox.enqueue("t", "p"),
+            lambda: deployment.box("mail"),
+        ):
             with pytest.raises(SchemaMismatch, match="'nowhere' has no pysqlbox in it; run pysqlbox migrate"):
                 step()
         with db.session() as session, pytest.raises(SchemaMismatch, match="nowhere"):
-            box.outbox.enqueue("t", "p", connection=session.connection)
+            deployment.outbox.enqueue("t", "p", connection=session.connection)
 
 
 def test_a_schema_that_is_newer(db: Database) -> None:
     db.sql("INSERT INTO {schema}._version (version) VALUES (99)")
-    with pysqlbox.connect(db.url, schema=db.schema) as box:
+    with pysqlbox.connect(db.url, schema=db.schema) as deployment:
         with pytest.raises(SchemaMismatch, match="version 99, newer than this release"):
-            box.outbox.enqueue("t", "p")
+            deployment.outbox.enqueue("t", "p")
         with db.session() as session, pytest.raises(SchemaMismatch, match="version 99"):
-            box.outbox.enqueue("t", "p", connection=session.connection)
-        assert box.outbox.name == "outbox"
+            deployment.outbox.enqueue("t", "p", connection=session.connection)
+        assert deployment.outbox.name == "outbox"
     assert db.sql("SELECT count(*) AS n FROM {schema}.outbox_messages")[0]["n"] == 0
 
 
 def test_migrate_through_the_box(empty_url: str) -> None:
-    with pysqlbox.connect(empty_url, schema="mine") as box:
+    with pysqlbox.connect(empty_url, schema="mine") as db:
         with pytest.raises(SchemaMismatch):
-            box.outbox.enqueue("t", "p")
-        plan = box.migrate()
+            db.outbox.enqueue("t", "p")
+        plan = db.migrate()
         assert plan.changes
-        assert box.schema_version() == plan.target
-        assert box.outbox.enqueue("t", "p").outcome == "created"
-        assert not box.migrate().changes
+        assert db.schema_version() == plan.target
+        assert db.outbox.enqueue("t", "p").outcome == "created"
+        assert not db.migrate().changes
 
 
-def test_a_child_leaves_its_parents_connections_alone(quick: Box) -> None:
+def test_a_child_leaves_its_parents_connections_alone(quick: Deployment) -> None:
     quick.outbox.enqueue("t", "parent")
     reader, writer = os.pipe()
     child = os.fork()
@@ -340,8 +346,8 @@ def test_a_child_leaves_its_parents_connections_alone(quick: Box) -> None:
 def test_closing_closes_every_session(db: Database) -> None:
     if db.dialect == "mssql":
         pytest.skip("who else is connected cannot be told apart here")
-    with pysqlbox.connect(db.url, schema=db.schema) as box:
-        with box.connection(), box.connection():
+    with pysqlbox.connect(db.url, schema=db.schema) as deployment:
+        with deployment.connection(), deployment.connection():
             pass
         before = len(_sessions(db))
         assert before >= 2

@@ -7,14 +7,14 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from pysqlbox import Box, InvalidState, Join, JoinResolution, LedgerClaim, NotFound
+from pysqlbox import Deployment, InvalidState, Join, JoinResolution, LedgerClaim, NotFound
 from tests.support.database import Database
 
 OWNER = UUID("11111111-1111-4111-8111-111111111111")
 
 
-def test_a_join_from_start_to_follow_up(box: Box) -> None:
-    joins, outbox = box.joins, box.outbox
+def test_a_join_from_start_to_follow_up(deployment: Deployment) -> None:
+    joins, outbox = deployment.joins, deployment.outbox
     join_id = joins.start("tenant", 2, metadata={"order": 1})
     assert isinstance(join_id, UUID)
     steps = [outbox.enqueue("step", str(n)) for n in range(2)]
@@ -48,10 +48,10 @@ def test_a_join_from_start_to_follow_up(box: Box) -> None:
         joins.attach(join_id, outbox.enqueue("step", "late").message_id)
 
 
-def test_reports_and_cancelling(box: Box) -> None:
-    joins = box.joins
+def test_reports_and_cancelling(deployment: Deployment) -> None:
+    joins = deployment.joins
     join_id = joins.start("tenant", 2)
-    step, other = (box.outbox.enqueue("step", "p").message_id for _ in range(2))
+    step, other = (deployment.outbox.enqueue("step", "p").message_id for _ in range(2))
     joins.attach(join_id, step)
     joins.attach(join_id, other)
     assert joins.report_completed(join_id, step)
@@ -67,8 +67,8 @@ def test_reports_and_cancelling(box: Box) -> None:
         joins.get(uuid4())
 
 
-def test_listing_joins(box: Box) -> None:
-    joins = box.joins
+def test_listing_joins(deployment: Deployment) -> None:
+    joins = deployment.joins
     ids = [joins.start(tenant, 1) for tenant in ("a", 17, "a")]
     assert [each.join_id for each in joins.list()] == ids
     assert [each.join_id for each in joins.list("a")] == [ids[0], ids[2]]
@@ -79,8 +79,8 @@ def test_listing_joins(box: Box) -> None:
     assert joins.list(older_than_seconds=timedelta(hours=1)) == []
 
 
-def test_the_ledger(box: Box, db: Database) -> None:
-    ledger = box.ledger
+def test_the_ledger(deployment: Deployment, db: Database) -> None:
+    ledger = deployment.ledger
     first = ledger.try_begin("k", owner="me", lease_seconds=timedelta(seconds=60), handler="h")
     assert isinstance(first, LedgerClaim)
     assert first.acquired

@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from pysqlbox import (
-    Box,
     DeadCause,
+    Deployment,
     Group,
     InvalidArgument,
     ListedInboxMessage,
@@ -22,19 +22,19 @@ from pysqlbox import (
 OWNER = UUID("11111111-1111-4111-8111-111111111111")
 
 
-def test_list_answers_messages_without_what_was_sent(box: Box) -> None:
-    sent = box.outbox.enqueue("t", "secret", group_id="g", headers={"h": 1}, correlation_id="c")
-    (found,) = box.outbox.list("Ready")
+def test_list_answers_messages_without_what_was_sent(deployment: Deployment) -> None:
+    sent = deployment.outbox.enqueue("t", "secret", group_id="g", headers={"h": 1}, correlation_id="c")
+    (found,) = deployment.outbox.list("Ready")
     assert isinstance(found, ListedOutboxMessage)
     assert (found.id, found.message_id, found.status, found.topic) == (sent.id, sent.message_id, "Ready", "t")
     assert (found.group_id, found.correlation_id, found.attempt) == ("g", "c", 0)
     assert found.created_at.tzinfo is not None
     assert not hasattr(found, "payload")
-    box.inbox.enqueue("t", "s", "m", "p")
-    (received,) = box.inbox.list("Processing", topic="t", limit=5)
+    deployment.inbox.enqueue("t", "s", "m", "p")
+    (received,) = deployment.inbox.list("Processing", topic="t", limit=5)
     assert isinstance(received, ListedInboxMessage)
     assert (received.source, received.message_id, received.status) == ("s", "m", "Processing")
-    assert box.inbox.list("Dead") == []
+    assert deployment.inbox.list("Dead") == []
 
 
 def test_list_is_paged_filtered_and_joins_a_transaction(outbox: Outbox) -> None:
@@ -43,7 +43,7 @@ def test_list_is_paged_filtered_and_joins_a_transaction(outbox: Outbox) -> None:
     assert [each.id for each in outbox.list("Ready", limit=2, after_id=ids[1])] == ids[2:]
     assert [each.id for each in outbox.list("Ready", topic="a")] == ids[::2]
     assert [each.id for each in outbox.list("Ready", group_id="b", after_id=ids[1])] == ids[3:]
-    with outbox.box.transaction() as connection:
+    with outbox.deployment.transaction() as connection:
         own = outbox.enqueue("own", "p", connection=connection)
         assert [each.id for each in outbox.list("Ready", topic="own", connection=connection)] == [own.id]
         assert outbox.list("Ready", topic="own") == []
@@ -104,7 +104,7 @@ def test_text_that_no_database_stores_is_refused_or_found_nowhere(outbox: Outbox
     with pytest.raises(InvalidArgument):
         outbox.list(text)
     for call in (partial(outbox.list, "Ready", topic=text), partial(outbox.list, "Ready", group_id=text)):
-        if outbox.box.target.dialect == "postgres":
+        if outbox.deployment.target.dialect == "postgres":
             with pytest.raises(InvalidArgument):
                 call()
         else:
@@ -126,14 +126,14 @@ def test_a_wrong_limit_is_refused(outbox: Outbox, limit: Any) -> None:
             call()
 
 
-def test_wrong_statuses_and_ids_are_refused(box: Box) -> None:
-    outbox = box.outbox
+def test_wrong_statuses_and_ids_are_refused(deployment: Deployment) -> None:
+    outbox = deployment.outbox
     wrong: list[Any] = [None, "", "ready", "Seen", 1]
     for status in wrong:
         with pytest.raises(InvalidArgument):
             outbox.list(status)
     with pytest.raises(InvalidArgument, match="status"):
-        box.inbox.list("Ready")
+        deployment.inbox.list("Ready")
     for after in (1.5, "1", True, 2**63):
         with pytest.raises(InvalidArgument):
             outbox.list("Ready", after_id=after)  # type: ignore[arg-type]  # what is refused

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from pysqlbox import (
-    Box,
+    Deployment,
     Enqueued,
     Extended,
     InvalidArgument,
@@ -218,33 +218,33 @@ def test_operating(outbox: Outbox, db: Database) -> None:
         outbox.configure("nothing", 1)
 
 
-def test_named_boxes(box: Box) -> None:
-    mail = box.queue("mail")
-    orders = box.queue("orders")
+def test_named_boxes(deployment: Deployment) -> None:
+    mail = deployment.box("mail")
+    orders = deployment.box("orders")
     assert isinstance(mail, Outbox)
     assert mail.kind == "outbox"
     assert orders.kind == "inbox"
-    assert box.queue("mail") is mail
-    assert box.queue("outbox") is box.outbox
+    assert deployment.box("mail") is mail
+    assert deployment.box("outbox") is deployment.outbox
     done = mail.enqueue("t", "p")
     assert mail.get(done.id).payload == "p"
-    assert box.outbox.claim(OWNER) == []
+    assert deployment.outbox.claim(OWNER) == []
     assert orders.enqueue("t", "s", "1", "p").outcome == "created"
     for name in ("nobody", "_outbox", "", "x'; DROP TABLE y; --"):
         with pytest.raises(NotFound):
-            box.queue(name)
+            deployment.box(name)
 
 
-def test_the_documents_store(box: Box) -> None:
-    ids = [box.outbox.enqueue("t", "p").id for _ in range(3)]
-    store = OutboxStore(box, OWNER, lease_seconds=60)
+def test_the_documents_store(deployment: Deployment) -> None:
+    ids = [deployment.outbox.enqueue("t", "p").id for _ in range(3)]
+    store = OutboxStore(deployment, OWNER, lease_seconds=60)
     assert [each.id for each in store.claim_due(3)] == ids
     assert store.mark_dispatched(ids[0])
     assert not store.mark_dispatched(ids[0])
     assert store.reschedule(ids[1], timedelta(seconds=60), "later")
     assert store.fail(ids[2], "never")
-    assert [box.outbox.get(each).status for each in ids] == ["Done", "Ready", "Failed"]
-    mail = box.queue("mail")
+    assert [deployment.outbox.get(each).status for each in ids] == ["Done", "Ready", "Failed"]
+    mail = deployment.box("mail")
     assert isinstance(mail, Outbox)
     assert OutboxStore(mail).claim_due() == []
 
@@ -296,33 +296,36 @@ def test_wrong_arguments(outbox: Outbox) -> None:
 
 
 @pytest.mark.dialect("postgres")  # pyodbc's cursors are not kept
-def test_a_connection_in_the_pool_holds_no_payload(box: Box) -> None:
+def test_a_connection_in_the_pool_holds_no_payload(deployment: Deployment) -> None:
     big = "x" * 1_000_000
     calls: dict[str, Callable[[], object]] = {
-        "sent": lambda: box.outbox.enqueue("t", big),
-        "sent in a list": lambda: box.outbox.enqueue_payloads("t", [big]),
-        "claimed": lambda: box.outbox.claim(OWNER, batch_size=1),
-        "read": lambda: box.outbox.find(box.outbox.enqueue("t", "p").message_id),
+        "sent": lambda: deployment.outbox.enqueue("t", big),
+        "sent in a list": lambda: deployment.outbox.enqueue_payloads("t", [big]),
+        "claimed": lambda: deployment.outbox.claim(OWNER, batch_size=1),
+        "read": lambda: deployment.outbox.find(deployment.outbox.enqueue("t", "p").message_id),
     }
     for name, call in calls.items():
-        box.outbox.enqueue("t", "p")
-        with box.connection() as raw:
+        deployment.outbox.enqueue("t", "p")
+        with deployment.connection() as raw:
             assert raw.kept is not None
         call()
-        with box.connection() as raw:
+        with deployment.connection() as raw:
             assert raw.kept is None, name
 
 
 @pytest.mark.dialect("postgres")
-def test_a_connection_goes_on_after_calls_of_every_kind(box: Box) -> None:
+def test_a_connection_goes_on_after_calls_of_every_kind(deployment: Deployment) -> None:
     for priority, headers in ((None, None), (3, {"a": 1}), (-3, None)):
         for topic in ("t", "", "u"):
             if topic:
-                assert box.outbox.enqueue(topic, "p", priority=priority, headers=headers).outcome == "created"
+                assert (
+                    deployment.outbox.enqueue(topic, "p", priority=priority, headers=headers).outcome
+                    == "created"
+                )
             else:
                 with pytest.raises(InvalidArgument):
-                    box.outbox.enqueue(topic, "p", priority=priority, headers=headers)
-    assert {message.priority for message in box.outbox.claim(OWNER)} == {-3, 0, 3}
+                    deployment.outbox.enqueue(topic, "p", priority=priority, headers=headers)
+    assert {message.priority for message in deployment.outbox.claim(OWNER)} == {-3, 0, 3}
 
 
 @pytest.mark.parametrize("delay", [600, 600.0, Decimal(600), timedelta(minutes=10)])

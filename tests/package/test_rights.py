@@ -17,7 +17,7 @@ import pytest
 import pysqlbox
 from pysqlbox import AccessDenied, InvalidArgument, InvalidState, NotFound, OutboxMessage, PysqlboxError
 from pysqlbox.deploy.migrate import migrate
-from pysqlbox.deploy.names import merge_boxes
+from pysqlbox.names import merge_boxes
 from pysqlbox.worker import fixed
 from tests.contract.support import is_babelfish
 from tests.support.boxes import BOXES
@@ -259,16 +259,16 @@ def test_a_viewer_sees_neither_payloads_nor_headers(chained: Logins) -> None:
 def test_a_workers_role_suffices_for_a_workers_life(chained: Logins) -> None:
     """Claims, settlements, retries, leases kept and taken back, joins, upkeep, listening: none is denied."""
     handled: list[str] = []
-    with pysqlbox.connect(chained.urls["worker"], schema=chained.owner.schema) as box:
-        lost = box.outbox.enqueue("lost", "p")
-        assert [each.id for each in box.outbox.claim(OWNER, lease_seconds=1)] == [lost.id]
-        join_id = box.joins.start("tenant", 1)
-        step = box.outbox.enqueue("step", "p")
-        assert box.joins.attach(join_id, step.message_id)
-        box.joins.wait(join_id, on_complete_topic="after")
-        box.outbox.enqueue("flaky", "p")
-        box.outbox.enqueue("hopeless", "p")
-        worker = box.worker(
+    with pysqlbox.connect(chained.urls["worker"], schema=chained.owner.schema) as db:
+        lost = db.outbox.enqueue("lost", "p")
+        assert [each.id for each in db.outbox.claim(OWNER, lease_seconds=1)] == [lost.id]
+        join_id = db.joins.start("tenant", 1)
+        step = db.outbox.enqueue("step", "p")
+        assert db.joins.attach(join_id, step.message_id)
+        db.joins.wait(join_id, on_complete_topic="after")
+        db.outbox.enqueue("flaky", "p")
+        db.outbox.enqueue("hopeless", "p")
+        worker = db.worker(
             boxes=("outbox", "inbox"),
             threads=2,
             poll_seconds=0.05,
@@ -314,9 +314,9 @@ def test_a_workers_role_suffices_for_a_workers_life(chained: Logins) -> None:
             finally:
                 worker.stop()
             assert [each.cause for each in operator.outbox.dead_causes()] == ["ValueError: hopeless always"]
-        assert box.outbox.reap() == 0
-        assert box.outbox.cleanup(0) == 0
-        assert box.outbox.cleanup_dead(0) == 1
-        assert box.ledger.cleanup(0) >= 0
-        assert box.outbox.next_due() is None
-        assert box.schema_version() > 0
+        assert db.outbox.reap() == 0
+        assert db.outbox.cleanup(0) == 0
+        assert db.outbox.cleanup_dead(0) == 1
+        assert db.ledger.cleanup(0) >= 0
+        assert db.outbox.next_due() is None
+        assert db.schema_version() > 0

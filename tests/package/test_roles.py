@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 import pysqlbox
-from pysqlbox import AccessDenied, Box, NotFound, OutboxMessage, Retried
+from pysqlbox import AccessDenied, Deployment, NotFound, OutboxMessage, Retried
 from pysqlbox.deploy.migrate import migrate, status
 from pysqlbox.drivers import Target, parse_url
 from pysqlbox.worker import fixed
@@ -32,11 +32,11 @@ def _target(url: str, user: str, password: str) -> Target:
 
 
 @pytest.fixture
-def roles(engine: Engine, empty_url: str) -> Iterator[dict[str, Box]]:
+def roles(engine: Engine, empty_url: str) -> Iterator[dict[str, Deployment]]:
     """A box for a login of each role."""
     schema = f"r{secrets.token_hex(4)}"
     migrate(empty_url, schema=schema, boxes=BOXES, roles=True)
-    boxes: dict[str, Box] = {}
+    boxes: dict[str, Deployment] = {}
     names = ("producer", "worker", "operator", "viewer")
     for name in names:
         password = secrets.token_hex(8)
@@ -47,8 +47,8 @@ def roles(engine: Engine, empty_url: str) -> Iterator[dict[str, Box]]:
     try:
         yield boxes
     finally:
-        for box in boxes.values():
-            box.close()
+        for db in boxes.values():
+            db.close()
         with psycopg.connect(parse_url(empty_url).dsn, autocommit=True) as connection:
             for name in names:
                 connection.execute(f"DROP ROLE {schema}_{name}_login".encode())
@@ -77,7 +77,7 @@ def test_roles_that_are_asked_for_later_change_nothing_by_hand(empty_url: str) -
         drop_roles(empty_url, schema)
 
 
-def test_a_workers_role_suffices_to_give_up(roles: dict[str, Box]) -> None:
+def test_a_workers_role_suffices_to_give_up(roles: dict[str, Deployment]) -> None:
     """It may not read the settings, and need not: by the box's own limit, or one that its worker has."""
     producer, operator = roles["producer"], roles["operator"]
     operator.outbox.configure("max_attempts", "2")
@@ -108,13 +108,13 @@ def test_a_workers_role_suffices_to_give_up(roles: dict[str, Box]) -> None:
     assert roles["worker"].outbox.retry(OWNER, [claimed.id], max_attempts=1) == Retried(1, 1)
 
 
-def test_each_role_can_do_its_part_and_no_more(roles: dict[str, Box]) -> None:
+def test_each_role_can_do_its_part_and_no_more(roles: dict[str, Deployment]) -> None:
     producer, worker, operator = roles["producer"], roles["worker"], roles["operator"]
     done = producer.outbox.enqueue("t", "p")
-    assert producer.queue("mail").kind == "outbox"
-    assert producer.queue("orders").kind == "inbox"
+    assert producer.box("mail").kind == "outbox"
+    assert producer.box("orders").kind == "inbox"
     with pytest.raises(NotFound):
-        producer.queue("nobody")
+        producer.box("nobody")
     assert not producer.inbox.already_processed("1", "s")
     join_id = producer.joins.start("tenant", 1)
     assert producer.joins.attach(join_id, done.message_id)

@@ -14,7 +14,7 @@ from psycopg.rows import dict_row
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.json import set_json_loads
 
-from pysqlbox import Box, InvalidArgument, InvalidState
+from pysqlbox import Deployment, InvalidArgument, InvalidState
 from pysqlbox.drivers import connect
 from tests.package.support import HOLDERS, django_alias, sqlalchemy_engine, wrong_connection
 from tests.support.database import Database
@@ -38,65 +38,65 @@ def _count(db: Database) -> object:
     return db.sql("SELECT count(*) AS n FROM {schema}.outbox_messages")[0]["n"]
 
 
-def _fail_inside(block: Any, box: Box, connection: Any = None) -> None:
+def _fail_inside(block: Any, db: Deployment, connection: Any = None) -> None:
     with block as opened:
-        box.outbox.enqueue("t", "p", connection=opened if connection is None else connection)
+        db.outbox.enqueue("t", "p", connection=opened if connection is None else connection)
         raise ZeroDivisionError
 
 
-def _refused_inside(box: Box) -> None:
-    with box.transaction() as connection:
-        box.outbox.enqueue("t", "p", connection=connection)
-        box.outbox.enqueue("", "p", connection=connection)
+def _refused_inside(db: Deployment) -> None:
+    with db.transaction() as connection:
+        db.outbox.enqueue("t", "p", connection=connection)
+        db.outbox.enqueue("", "p", connection=connection)
 
 
-def test_what_is_rolled_back_was_never_there(box: Box, db: Database, holder: Any) -> None:
+def test_what_is_rolled_back_was_never_there(deployment: Deployment, db: Database, holder: Any) -> None:
     with holder(db) as (connection, _, rollback):
-        done = box.outbox.enqueue("t", "p", connection=connection)
-        assert box.outbox.get(done.id, connection=connection).topic == "t"
-        assert box.outbox.enqueue_many([{"topic": "t", "payload": "p"}], connection=connection)
+        done = deployment.outbox.enqueue("t", "p", connection=connection)
+        assert deployment.outbox.get(done.id, connection=connection).topic == "t"
+        assert deployment.outbox.enqueue_many([{"topic": "t", "payload": "p"}], connection=connection)
         rollback()
     assert _count(db) == 0
 
 
-def test_what_is_committed_is_there(box: Box, db: Database, holder: Any) -> None:
+def test_what_is_committed_is_there(deployment: Deployment, db: Database, holder: Any) -> None:
     with holder(db) as (connection, commit, _):
-        box.outbox.enqueue("t", "p", headers={"a": 1}, connection=connection)
-        box.inbox.enqueue("t", "s", "1", "p", hash=b"x", connection=connection)
+        deployment.outbox.enqueue("t", "p", headers={"a": 1}, connection=connection)
+        deployment.inbox.enqueue("t", "s", "1", "p", hash=b"x", connection=connection)
         commit()
-        (message,) = box.outbox.claim(OWNER, connection=connection)
-        assert box.outbox.ack(OWNER, [message.id], connection=connection) == 1
+        (message,) = deployment.outbox.claim(OWNER, connection=connection)
+        assert deployment.outbox.ack(OWNER, [message.id], connection=connection) == 1
         commit()
-    assert box.outbox.stats()[-1].done == 1
-    assert box.inbox.stats()[-1].ready == 1
+    assert deployment.outbox.stats()[-1].done == 1
+    assert deployment.inbox.stats()[-1].ready == 1
 
 
-def test_what_is_left_alone_is_undone(box: Box, db: Database, holder: Any) -> None:
+def test_what_is_left_alone_is_undone(deployment: Deployment, db: Database, holder: Any) -> None:
     with holder(db) as (connection, _, _rollback):
-        box.outbox.enqueue("t", "p", connection=connection)
+        deployment.outbox.enqueue("t", "p", connection=connection)
     assert _count(db) == 0
 
 
-def test_sqlalchemys_own_blocks(box: Box, db: Database) -> None:
+def test_sqlalchemys_own_blocks(deployment: Deployment, db: Database) -> None:
     sqlalchemy = pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed")
     engine = sqlalchemy_engine(db)
     with engine.begin() as connection:
-        box.outbox.enqueue("t", "p", connection=connection)
+        deployment.outbox.enqueue("t", "p", connection=connection)
     assert _count(db) == 1
     with pytest.raises(ZeroDivisionError):
-        _fail_inside(engine.begin(), box)
+        _fail_inside(engine.begin(), deployment)
     assert _count(db) == 1
     with engine.connect() as connection:
         connection.execute(sqlalchemy.text("SELECT 1"))
         nested = connection.begin_nested()
-        box.outbox.enqueue("t", "p", connection=connection)
+        deployment.outbox.enqueue("t", "p", connection=connection)
         nested.rollback()
         connection.commit()
     assert _count(db) == 1
 
 
 @pytest.mark.dialect("postgres")
-def test_djangos_atomic(box: Box, db: Database) -> None:
+def test_djangos_atomic(deployment: Deployment, db: Database) -> None:
     pytest.importorskip("django", reason="django is not installed")
     from django.db import connections, transaction
     from django.utils.connection import ConnectionProxy
@@ -104,34 +104,34 @@ def test_djangos_atomic(box: Box, db: Database) -> None:
     with django_alias(db) as alias:
         connection = connections[alias]
         with transaction.atomic(using=alias):
-            box.outbox.enqueue("t", "p", connection=connection)
+            deployment.outbox.enqueue("t", "p", connection=connection)
         assert _count(db) == 1
         with pytest.raises(ZeroDivisionError):
-            _fail_inside(transaction.atomic(using=alias), box, ConnectionProxy(connections, alias))
+            _fail_inside(transaction.atomic(using=alias), deployment, ConnectionProxy(connections, alias))
         assert _count(db) == 1
         with transaction.atomic(using=alias):
             with pytest.raises(ZeroDivisionError):
-                _fail_inside(transaction.atomic(using=alias), box, connection)
-            box.outbox.enqueue("t", "p", connection=connection)
+                _fail_inside(transaction.atomic(using=alias), deployment, connection)
+            deployment.outbox.enqueue("t", "p", connection=connection)
         assert _count(db) == 2
-        box.outbox.enqueue("t", "p", connection=connection)  # outside of atomic: at once
+        deployment.outbox.enqueue("t", "p", connection=connection)  # outside of atomic: at once
         assert _count(db) == 3
         assert connection.get_autocommit()
         with transaction.atomic(using=alias):
             with pytest.raises(InvalidArgument):
-                box.outbox.enqueue("", "p", connection=connection)
+                deployment.outbox.enqueue("", "p", connection=connection)
             transaction.set_rollback(True, using=alias)
         assert _count(db) == 3
 
 
 @pytest.mark.dialect("postgres")
-def test_a_psycopg_connection_is_left_as_it_was(box: Box) -> None:
+def test_a_psycopg_connection_is_left_as_it_was(deployment: Deployment) -> None:
     class Loud(TimestamptzLoader):
         def load(self, data: Any) -> Any:
             raise AssertionError(f"the caller's own loader was used for {len(data)} bytes")
 
     with psycopg.connect(
-        box.target.dsn, row_factory=dict_row, cursor_factory=psycopg.ClientCursor
+        deployment.target.dsn, row_factory=dict_row, cursor_factory=psycopg.ClientCursor
     ) as connection:
         set_json_loads(lambda _: "mine", connection)
         connection.adapters.register_loader("timestamptz", Loud)
@@ -145,10 +145,12 @@ def test_a_psycopg_connection_is_left_as_it_was(box: Box) -> None:
             connection.prepare_threshold,
             dict(vars(connection.adapters)) if hasattr(connection.adapters, "__dict__") else None,
         )
-        done = box.outbox.enqueue("t", "p", headers={"a": 1}, due_at=datetime.now(UTC), connection=connection)
+        done = deployment.outbox.enqueue(
+            "t", "p", headers={"a": 1}, due_at=datetime.now(UTC), connection=connection
+        )
         for _ in range(8):
-            box.outbox.enqueue("t", "p", connection=connection)
-        (message, *_) = box.outbox.claim(OWNER, connection=connection)
+            deployment.outbox.enqueue("t", "p", connection=connection)
+        (message, *_) = deployment.outbox.claim(OWNER, connection=connection)
         assert message.id == done.id
         assert message.headers == {"a": 1}
         assert message.created_at.tzinfo is UTC
@@ -166,14 +168,14 @@ def test_a_psycopg_connection_is_left_as_it_was(box: Box) -> None:
 
 
 @pytest.mark.dialect("mssql")
-def test_a_pyodbc_connection_is_left_as_it_was(box: Box, db: Database) -> None:
+def test_a_pyodbc_connection_is_left_as_it_was(deployment: Deployment, db: Database) -> None:
     connection = connect(db.url)
     import pyodbc
 
     try:
         connection.add_output_converter(pyodbc.SQL_GUID, repr)
         before = (connection.autocommit, connection.timeout, connection.get_output_converter(pyodbc.SQL_GUID))
-        done = box.outbox.enqueue("t", "p", connection=connection)
+        done = deployment.outbox.enqueue("t", "p", connection=connection)
         assert isinstance(done.message_id, UUID)
         assert before == (
             connection.autocommit,
@@ -186,61 +188,63 @@ def test_a_pyodbc_connection_is_left_as_it_was(box: Box, db: Database) -> None:
     assert _count(db) == 0
 
 
-def test_autocommit_is_the_callers(box: Box, db: Database) -> None:
+def test_autocommit_is_the_callers(deployment: Deployment, db: Database) -> None:
     connection = connect(db.url, autocommit=True)
     try:
-        box.outbox.enqueue("t", "p", connection=connection)
+        deployment.outbox.enqueue("t", "p", connection=connection)
         assert connection.autocommit
     finally:
         connection.close()
     assert _count(db) == 1
 
 
-def test_an_error_is_the_callers_to_undo(box: Box, db: Database) -> None:
+def test_an_error_is_the_callers_to_undo(deployment: Deployment, db: Database) -> None:
     with db.session() as session:
-        box.outbox.enqueue("t", "p", connection=session.connection)
+        deployment.outbox.enqueue("t", "p", connection=session.connection)
         with pytest.raises(InvalidArgument):
-            box.outbox.enqueue("", "p", connection=session.connection)
-        with contextlib.suppress(box.driver.database_error()):  # FreeTDS complains if the server has done so
+            deployment.outbox.enqueue("", "p", connection=session.connection)
+        with contextlib.suppress(
+            deployment.driver.database_error()
+        ):  # FreeTDS complains if the server has done so
             session.rollback()
-        box.outbox.enqueue("t", "p", connection=session.connection)
+        deployment.outbox.enqueue("t", "p", connection=session.connection)
         session.commit()
     assert _count(db) == 1
 
 
-def test_transaction(box: Box, db: Database) -> None:
-    with box.transaction() as connection:
-        box.outbox.enqueue("t", "p", connection=connection)
+def test_transaction(deployment: Deployment, db: Database) -> None:
+    with deployment.transaction() as connection:
+        deployment.outbox.enqueue("t", "p", connection=connection)
         connection.cursor().execute("SELECT 1")
     assert _count(db) == 1
     with pytest.raises(ZeroDivisionError):
-        _fail_inside(box.transaction(), box)
+        _fail_inside(deployment.transaction(), deployment)
     assert _count(db) == 1
     with pytest.raises(InvalidArgument):
-        _refused_inside(box)
+        _refused_inside(deployment)
     assert _count(db) == 1
     for _ in range(5):  # none of them is lost to the pool
-        box.outbox.enqueue("t", "p")
-    with box.connection() as connection:
+        deployment.outbox.enqueue("t", "p")
+    with deployment.connection() as connection:
         assert connection.autocommit
     assert _count(db) == 6
 
 
-def test_wrong_connections(box: Box, db: Database) -> None:
+def test_wrong_connections(deployment: Deployment, db: Database) -> None:
     wrong = wrong_connection(db.dialect)
     for each in (wrong, "postgresql://", 5, object()):
         with pytest.raises(InvalidArgument, match=f"connection: on {db.dialect} must be"):
-            box.outbox.enqueue("t", "secret payload", connection=each)
+            deployment.outbox.enqueue("t", "secret payload", connection=each)
     closed = connect(db.url)
     closed.close()
     with pytest.raises(Exception, match="closed") as caught:
-        box.outbox.enqueue("t", "secret payload", connection=closed)
+        deployment.outbox.enqueue("t", "secret payload", connection=closed)
     assert "secret" not in str(caught.value)
 
 
-def test_a_closed_box(box: Box) -> None:
-    box.outbox.enqueue("t", "p")
-    box.close()
+def test_a_closed_box(deployment: Deployment) -> None:
+    deployment.outbox.enqueue("t", "p")
+    deployment.close()
     with pytest.raises(InvalidState, match="closed"):
-        box.outbox.enqueue("t", "p")
-    box.close()
+        deployment.outbox.enqueue("t", "p")
+    deployment.close()

@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from pysqlbox import Box, InvalidArgument, InvalidState, LedgerKey, NotFound, Outbox
+from pysqlbox import Deployment, InvalidArgument, InvalidState, LedgerKey, NotFound, Outbox
 
 OWNER = UUID("11111111-1111-4111-8111-111111111111")
 LATER = datetime(2099, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -52,9 +52,9 @@ def test_a_naive_due_time_is_refused(outbox: Outbox) -> None:
         outbox.reschedule([1], datetime(2099, 1, 1))  # what is refused
 
 
-def test_an_open_join_and_many_steps(box: Box) -> None:
-    joins, outbox = box.joins, box.outbox
-    with box.transaction() as connection:
+def test_an_open_join_and_many_steps(deployment: Deployment) -> None:
+    joins, outbox = deployment.joins, deployment.outbox
+    with deployment.transaction() as connection:
         join_id = joins.start("tenant", connection=connection)
         sent = outbox.enqueue_payloads("step", [str(n) for n in range(5)], connection=connection)
         ids = [each.message_id for each in sent]
@@ -71,14 +71,14 @@ def test_an_open_join_and_many_steps(box: Box) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["x", None, [1], ["x"], [None], UUID(int=1)])
-def test_wrong_message_ids_are_refused(box: Box, wrong: Any) -> None:
-    join_id = box.joins.start("tenant")
+def test_wrong_message_ids_are_refused(deployment: Deployment, wrong: Any) -> None:
+    join_id = deployment.joins.start("tenant")
     with pytest.raises(InvalidArgument, match="message_ids"):
-        box.joins.attach_many(join_id, wrong)
+        deployment.joins.attach_many(join_id, wrong)
 
 
-def test_the_ledger_lists_its_keys(box: Box) -> None:
-    ledger = box.ledger
+def test_the_ledger_lists_its_keys(deployment: Deployment) -> None:
+    ledger = deployment.ledger
     ledger.try_begin("a:1", lease_seconds=60, handler="h")
     ledger.mark_processed("a:2")
     ledger.mark_processed("b")

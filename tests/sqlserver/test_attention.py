@@ -107,12 +107,12 @@ def test_in_a_callers_transaction_it_undoes_the_whole(server: Database, name: st
 def test_the_package_tries_again_on_another_connection(server: Database) -> None:
     """The pool never hands out a connection whose call was cut off."""
     target = replace(parse_url(server.url), query_timeout=2)
-    with server.session() as holder, pysqlbox.connect(target, schema=server.schema, pool_size=1) as box:
+    with server.session() as holder, pysqlbox.connect(target, schema=server.schema, pool_size=1) as db:
         _enqueue(holder)
         with pytest.raises(DatabaseUnavailable):
-            box.outbox.enqueue("t", "p", dedup_key="k")
+            db.outbox.enqueue("t", "p", dedup_key="k")
         holder.rollback()
-        assert box.outbox.enqueue("t", "p", dedup_key="k").outcome == "created"
+        assert db.outbox.enqueue("t", "p", dedup_key="k").outcome == "created"
     assert server.sql("SELECT count(*) AS n FROM {schema}.outbox_messages")[0]["n"] == 1
 
 

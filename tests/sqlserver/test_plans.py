@@ -61,11 +61,11 @@ def test_the_control_finds_a_scan(box: Box) -> None:
 def test_a_routine_has_one_plan_whatever_the_lengths(server: Database) -> None:
     """Fifty enqueues and acks with texts of fifty lengths leave one text each in the cache."""
     server.sql("DBCC FREEPROCCACHE WITH NO_INFOMSGS")
-    with pysqlbox.connect(server.url, schema=server.schema) as box:
+    with pysqlbox.connect(server.url, schema=server.schema) as db:
         for length in range(50):
-            sent = box.outbox.enqueue("t" * (1 + length), "p" * 97 * length, message_id=uuid4())
-            claimed = box.outbox.claim(OWNER, batch_size=1 + length)
-            box.outbox.ack(OWNER, [message.id for message in claimed])
+            sent = db.outbox.enqueue("t" * (1 + length), "p" * 97 * length, message_id=uuid4())
+            claimed = db.outbox.claim(OWNER, batch_size=1 + length)
+            db.outbox.ack(OWNER, [message.id for message in claimed])
             assert sent.outcome == "created"
     query = (
         "SELECT t.text AS text FROM sys.dm_exec_cached_plans AS p"

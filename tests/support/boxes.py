@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pysqlbox.deploy.names import Box
+from pysqlbox.names import NamedBox
 
-BOXES = (Box("orders", "inbox"), Box("mail", "outbox"))
+BOXES = (NamedBox("orders", "inbox"), NamedBox("mail", "outbox"))
 """Named boxes, one of each kind, beside the default ones."""
 SCHEMA = "infra"

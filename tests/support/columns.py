@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from pysqlbox.deploy.names import Dialect, merge_boxes
+from pysqlbox.names import Dialect, merge_boxes
 from tests.support.boxes import BOXES
 from tools.routines import routines
 

@@ -16,8 +16,8 @@ from functools import cache
 from typing import Any
 from urllib.parse import quote, urlsplit
 
-from pysqlbox.deploy.names import Dialect
 from pysqlbox.drivers.mssql import installed_drivers
+from pysqlbox.names import Dialect
 
 DOCKER_VARIABLE = "PYSQLBOX_TEST_DOCKER"
 PASSWORD = "Test_only_1"

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from pysqlbox.deploy.names import Dialect, quote_identifier
 from pysqlbox.drivers import Row, connect, driver_for, parse_url
 from pysqlbox.drivers.values import from_database
+from pysqlbox.names import Dialect, quote_identifier
 from tests.support.columns import expected_columns
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from graphlib import TopologicalSorter
 from typing import Any
 
-from pysqlbox.deploy.names import Dialect, quote_identifier
 from pysqlbox.drivers import Row
+from pysqlbox.names import Dialect, quote_identifier
 from tests.support.database import run_sql
 
 _TABLES: dict[Dialect, str] = {

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
-from pysqlbox.deploy.names import Dialect
 from pysqlbox.drivers.url import parse_url, with_database
 from pysqlbox.errors import PysqlboxError
+from pysqlbox.names import Dialect
 from tests.support import containers, local_postgres
 from tests.support.database import execute_once, server_version
 

@@ -18,7 +18,7 @@ import pytest
 from _pytest.terminal import TerminalReporter
 
 from tests.support.database import Database
-from tests.support.deployment import Deployment
+from tests.support.deployed import Deployed
 from tests.support.engines import Engine, engine_kinds, started
 
 _RAN = "engine"
@@ -84,16 +84,16 @@ def engine(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def deployment(engine: Engine) -> Iterator[Deployment]:
+def deployed(engine: Engine) -> Iterator[Deployed]:
     """The test schema, deployed once on the engine."""
-    with contextlib.closing(Deployment(engine)) as deployed:
-        yield deployed
+    with contextlib.closing(Deployed(engine)) as found:
+        yield found
 
 
 @pytest.fixture
-def db(deployment: Deployment) -> Database:
+def db(deployed: Deployed) -> Database:
     """The schema as if freshly deployed."""
-    return deployment.fresh()
+    return deployed.fresh()
 
 
 @pytest.fixture

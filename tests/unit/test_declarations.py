@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from pysqlbox.deploy.declarations import Declaration, declarations, unpinned_definers
-from pysqlbox.deploy.names import DEFAULT_BOXES, DIALECTS, Box, Dialect
 from pysqlbox.deploy.render import Renderer
+from pysqlbox.names import DEFAULT_BOXES, DIALECTS, Dialect, NamedBox
 
-ORDERS = Box("orders", "inbox")
+ORDERS = NamedBox("orders", "inbox")
 
 
-def declared(tmp_path: Path, text: str, box: Box | None = ORDERS) -> list[Declaration]:
+def declared(tmp_path: Path, text: str, box: NamedBox | None = ORDERS) -> list[Declaration]:
     """What one template declares."""
     folder = tmp_path / "postgres" / ("queue" if box else "admin")
     folder.mkdir(parents=True)
@@ -83,7 +83,7 @@ def test_the_release_is_pinned() -> None:
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_one_rendering_serves_all_named_boxes(dialect: Dialect) -> None:
     """The text is the one that the box's own name would have rendered, whatever the template does with it."""
-    boxes = (*DEFAULT_BOXES, ORDERS, Box("mail", "outbox"))
+    boxes = (*DEFAULT_BOXES, ORDERS, NamedBox("mail", "outbox"))
     renderer = Renderer(dialect, schema="it's", boxes=boxes)
     seen = 0
     for unit in renderer.units():

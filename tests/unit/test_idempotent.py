@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-import pysqlbox.box
+import pysqlbox.deployment
 from pysqlbox.errors import InvalidArgument, PysqlboxError
 from pysqlbox.idempotent import Busy, Idempotent
 from tests.support.database import Database
@@ -31,22 +31,22 @@ class Delivery:
 
 
 @pytest.fixture
-def box(db: Database) -> Iterator[pysqlbox.box.Box]:
+def deployment(db: Database) -> Iterator[pysqlbox.Deployment]:
     """The deployment of the test."""
-    with pysqlbox.box.connect(db.url, schema=db.schema) as found:
+    with pysqlbox.deployment.connect(db.url, schema=db.schema) as found:
         yield found
 
 
 @pytest.fixture
-def once(box: pysqlbox.box.Box) -> Idempotent:
+def once(deployment: pysqlbox.Deployment) -> Idempotent:
     """The lease style."""
-    return Idempotent(box, bus="rabbit", group="billing", lease=30)
+    return Idempotent(deployment, bus="rabbit", group="billing", lease=30)
 
 
 @pytest.fixture
-def marking(box: pysqlbox.box.Box) -> Idempotent:
+def marking(deployment: pysqlbox.Deployment) -> Idempotent:
     """Mark before handle."""
-    return Idempotent(box, bus="rabbit", group="billing", lease=None)
+    return Idempotent(deployment, bus="rabbit", group="billing", lease=None)
 
 
 def test_a_duplicate_is_skipped(once: Idempotent, db: Database) -> None:
@@ -68,10 +68,10 @@ def test_a_duplicate_is_skipped(once: Idempotent, db: Database) -> None:
     assert str(entry["handler"]).endswith("handle")
 
 
-def test_other_aliases_groups_and_buses_are_other_keys(box: pysqlbox.box.Box) -> None:
+def test_other_aliases_groups_and_buses_are_other_keys(deployment: pysqlbox.Deployment) -> None:
     calls = []
     for bus, group, alias in (("a", "g", "x"), ("b", "g", "x"), ("a", "h", "x"), ("a", "g", "y")):
-        rules = Idempotent(box, bus=bus, group=group)
+        rules = Idempotent(deployment, bus=bus, group=group)
 
         @rules(alias)
         def handle(delivery: Delivery) -> None:
@@ -100,8 +100,10 @@ def test_with_a_lease_a_failed_handler_is_tried_again(once: Idempotent, db: Data
     assert outcomes == []
 
 
-def test_with_a_lease_the_claim_may_be_kept_until_it_ends(box: pysqlbox.box.Box, db: Database) -> None:
-    once = Idempotent(box, bus="b", group="g", lease=timedelta(seconds=30), release_on_error=False)
+def test_with_a_lease_the_claim_may_be_kept_until_it_ends(
+    deployment: pysqlbox.Deployment, db: Database
+) -> None:
+    once = Idempotent(deployment, bus="b", group="g", lease=timedelta(seconds=30), release_on_error=False)
     key = once.key("alias", "1")
     with pytest.raises(ValueError, match="failed"), once.attempt(key):
         raise ValueError("failed")
@@ -129,8 +131,8 @@ def test_marked_before_a_failed_handler_is_not_tried_again(marking: Idempotent, 
     assert (entry["status"], entry["lease_until"]) == ("Acquired", None)
 
 
-def test_marked_before_a_failed_handler_may_release_its_claim(box: pysqlbox.box.Box) -> None:
-    marking = Idempotent(box, bus="b", group="g", lease=None, release_on_error=True)
+def test_marked_before_a_failed_handler_may_release_its_claim(deployment: pysqlbox.Deployment) -> None:
+    marking = Idempotent(deployment, bus="b", group="g", lease=None, release_on_error=True)
     tries = iter([True, False])
 
     @marking("alias")
@@ -144,7 +146,9 @@ def test_marked_before_a_failed_handler_may_release_its_claim(box: pysqlbox.box.
     assert handle(Delivery("1")) == "handled"
 
 
-def test_busy_raises_or_is_skipped(box: pysqlbox.box.Box, once: Idempotent, marking: Idempotent) -> None:
+def test_busy_raises_or_is_skipped(
+    deployment: pysqlbox.Deployment, once: Idempotent, marking: Idempotent
+) -> None:
     key = once.key("alias", "1")
     with once.attempt(key) as mine:
         assert mine
@@ -153,7 +157,7 @@ def test_busy_raises_or_is_skipped(box: pysqlbox.box.Box, once: Idempotent, mark
         assert raised.value.expires_at is not None
         assert raised.value.key == key
         assert isinstance(raised.value, PysqlboxError)
-        skipping = Idempotent(box, bus="b", group="g", on_busy="skip")
+        skipping = Idempotent(deployment, bus="b", group="g", on_busy="skip")
         with skipping.attempt(key) as theirs, marking.attempt(key) as others:
             assert not theirs
             assert not others
@@ -164,8 +168,10 @@ def test_busy_raises_or_is_skipped(box: pysqlbox.box.Box, once: Idempotent, mark
 
 
 @pytest.mark.parametrize("lease", [30, None])
-def test_of_concurrent_consumers_exactly_one_handles(box: pysqlbox.box.Box, lease: int | None) -> None:
-    rules = Idempotent(box, bus="b", group="g", lease=lease, on_busy="skip")
+def test_of_concurrent_consumers_exactly_one_handles(
+    deployment: pysqlbox.Deployment, lease: int | None
+) -> None:
+    rules = Idempotent(deployment, bus="b", group="g", lease=lease, on_busy="skip")
     calls = []
     start = threading.Barrier(6)
 
@@ -195,17 +201,17 @@ def test_a_lost_lease_is_told(once: Idempotent, db: Database, caplog: pytest.Log
 
 
 def test_in_the_callers_transaction_the_mark_commits_with_the_work(
-    box: pysqlbox.box.Box, once: Idempotent
+    deployment: pysqlbox.Deployment, once: Idempotent
 ) -> None:
     """A rollback takes back both, and a commit keeps both."""
     key = once.key("alias", "1")
 
     @once("alias", connection="connection")
     def handle(delivery: Delivery, connection: Any) -> None:
-        box.outbox.enqueue("work", delivery.message_id, connection=connection)
+        deployment.outbox.enqueue("work", delivery.message_id, connection=connection)
 
     def work(fail: bool) -> None:
-        with box.transaction() as connection:
+        with deployment.transaction() as connection:
             handle(Delivery("1"), connection)
             handle(Delivery("1"), connection=connection)
             if fail:
@@ -214,33 +220,35 @@ def test_in_the_callers_transaction_the_mark_commits_with_the_work(
     with pytest.raises(ValueError, match="failed"):
         work(fail=True)
     assert not once.is_processed(key)
-    assert box.ledger.get(key).status == "Unknown"
-    assert box.outbox.stats()[-1].ready == 0
+    assert deployment.ledger.get(key).status == "Unknown"
+    assert deployment.outbox.stats()[-1].ready == 0
     work(fail=False)
     assert once.is_processed(key)
-    assert box.outbox.stats()[-1].ready == 1
+    assert deployment.outbox.stats()[-1].ready == 1
 
 
 def test_in_the_callers_transaction_a_failed_handler_leaves_everything_to_the_rollback(
-    box: pysqlbox.box.Box, once: Idempotent
+    deployment: pysqlbox.Deployment, once: Idempotent
 ) -> None:
     """Its transaction may be broken, so nothing is sent through it."""
     key = once.key("alias", "1")
     with (
         pytest.raises(InvalidArgument),
-        box.transaction() as connection,
+        deployment.transaction() as connection,
         once.attempt(key, connection=connection),
     ):
-        box.outbox.enqueue("", "", connection=connection)
-    assert box.ledger.get(key).status == "Unknown"
+        deployment.outbox.enqueue("", "", connection=connection)
+    assert deployment.ledger.get(key).status == "Unknown"
 
 
-def test_the_connection_may_be_found_in_the_arguments(box: pysqlbox.box.Box, once: Idempotent) -> None:
+def test_the_connection_may_be_found_in_the_arguments(
+    deployment: pysqlbox.Deployment, once: Idempotent
+) -> None:
     @once("alias", message_id=lambda _, number: number, connection=lambda session, _: session["connection"])
     def handle(_: dict[str, Any], number: int) -> int:
         return number
 
-    with box.transaction() as connection:
+    with deployment.transaction() as connection:
         assert handle({"connection": connection}, 5) == 5
         assert not once.is_processed(once.key("alias", 5))
     assert once.is_processed(once.key("alias", 5))
@@ -275,7 +283,7 @@ def test_async_handlers(once: Idempotent) -> None:
     assert once.is_processed(once.key("alias", "bad"))
 
 
-def test_a_cancelled_async_handler_releases(once: Idempotent, box: pysqlbox.box.Box) -> None:
+def test_a_cancelled_async_handler_releases(once: Idempotent, deployment: pysqlbox.Deployment) -> None:
     async def main() -> None:
         begun = asyncio.Event()
 
@@ -298,17 +306,17 @@ def test_a_cancelled_async_handler_releases(once: Idempotent, box: pysqlbox.box.
 
     asyncio.run(main())
     for number in "12":
-        assert box.ledger.get(once.key("alias", number)).status == "Unknown"
+        assert deployment.ledger.get(once.key("alias", number)).status == "Unknown"
 
 
 @pytest.mark.dialect("postgres")
-def test_an_async_connection_carries_the_mark(box: pysqlbox.box.Box, once: Idempotent) -> None:
+def test_an_async_connection_carries_the_mark(deployment: pysqlbox.Deployment, once: Idempotent) -> None:
     import psycopg
 
     key = once.key("alias", "1")
 
     async def main() -> None:
-        async with await psycopg.AsyncConnection.connect(box.target.dsn) as connection:
+        async with await psycopg.AsyncConnection.connect(deployment.target.dsn) as connection:
             async with once.attempt(key, connection=connection) as mine:
                 assert mine
             await connection.rollback()

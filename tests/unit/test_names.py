@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pysqlbox.deploy.names import (
+from pysqlbox.errors import InvalidArgument
+from pysqlbox.names import (
     DEFAULT_BOXES,
-    Box,
+    NamedBox,
     check_schema_name,
     merge_boxes,
     parse_box,
     quote_identifier,
     quote_literal,
 )
-from pysqlbox.errors import InvalidArgument
 
 TEXT = st.text(st.characters(exclude_characters="\x00", exclude_categories=["Cs"]), min_size=1)
 
 
 def test_parse_box() -> None:
     """A box is written name:kind."""
-    assert parse_box("orders:inbox") == Box("orders", "inbox")
+    assert parse_box("orders:inbox") == NamedBox("orders", "inbox")
     assert parse_box("outbox:outbox") in DEFAULT_BOXES
 
 
@@ -42,10 +42,10 @@ def test_parse_box_refuses(text: str) -> None:
 
 def test_merge_boxes() -> None:
     """The default boxes come first, the others by name, each once."""
-    merged = merge_boxes([Box("b", "inbox")], [Box("a", "outbox"), Box("b", "inbox")])
-    assert merged == (*DEFAULT_BOXES, Box("a", "outbox"), Box("b", "inbox"))
+    merged = merge_boxes([NamedBox("b", "inbox")], [NamedBox("a", "outbox"), NamedBox("b", "inbox")])
+    assert merged == (*DEFAULT_BOXES, NamedBox("a", "outbox"), NamedBox("b", "inbox"))
     with pytest.raises(InvalidArgument, match="is an inbox already"):
-        merge_boxes([Box("b", "inbox")], [Box("b", "outbox")])
+        merge_boxes([NamedBox("b", "inbox")], [NamedBox("b", "outbox")])
 
 
 @given(TEXT)

@@ -11,14 +11,14 @@ import pytest
 
 import pysqlbox
 from pysqlbox import errors
-from pysqlbox.deploy.paths import migrations_root, sql_root
 from pysqlbox.drivers.embedded import EmbeddedServer, default_data_directory
+from pysqlbox.paths import migrations_root, sql_root
 
 ROOT = Path(__file__).parents[2]
 
 
 NAMES = """
-    AccessDenied Ack AlreadyProcessed Box Busy DatabaseUnavailable DeadCause DeadLetter
+    AccessDenied Ack AlreadyProcessed Busy DatabaseUnavailable DeadCause DeadLetter Deployment
     DriverMissing Enqueued Extended Finding Group Idempotent Inbox InboxDeadLetter InboxEnqueued
     InboxMessage InvalidArgument InvalidState Join JoinResolution Joins JsonSerializer Ledger
     LedgerClaim LedgerEntry LedgerKey ListedInboxMessage ListedOutboxMessage NonRetryable NotFound

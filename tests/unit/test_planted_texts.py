@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pysqlbox.deploy.paths import sql_root
+from pysqlbox.paths import sql_root
 from tests.concurrency import test_join_planted_bugs, test_schedule_races, test_tsql_groups, test_tsql_keys
 from tests.concurrency.planting import Bug
 

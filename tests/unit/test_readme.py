@@ -15,7 +15,7 @@ import click
 import pytest
 
 from pysqlbox.cli import cli
-from pysqlbox.deploy.paths import sql_root
+from pysqlbox.paths import sql_root
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -60,11 +60,11 @@ def test_what_follows_the_quick_start_runs_too(data: Path) -> None:
     program = "\n".join(
         [
             "import pysqlbox",
-            "box = pysqlbox.connect()",
-            "box.migrate()",
+            "db = pysqlbox.connect('embedded:')",
+            "db.migrate()",
             *PROGRAMS[1:],
-            "print(box.joins.get(join_id).status)",
-            "box.close()",
+            "print(db.joins.get(join_id).status)",
+            "db.close()",
         ]
     )
     assert _run(program, data) == "order 17 is billed\nPending\n"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pysqlbox.deploy.names import DEFAULT_BOXES, Box, Dialect
 from pysqlbox.deploy.render import Renderer, render_file, render_units, split_batches
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.names import DEFAULT_BOXES, Dialect, NamedBox
 
 OUTBOX, INBOX = DEFAULT_BOXES
 
@@ -143,11 +143,11 @@ def test_batches() -> None:
 
 def test_colliding_boxes() -> None:
     """Boxes of the release whose objects would have the same name are refused."""
-    boxes = (*DEFAULT_BOXES, Box("outbox_message", "outbox"))
+    boxes = (*DEFAULT_BOXES, NamedBox("outbox_message", "outbox"))
     renderer = Renderer("postgres", boxes=boxes)
     list(renderer.units())
     renderer.check_names()
-    boxes = (*DEFAULT_BOXES, Box("a", "outbox"), Box("a_dead", "outbox"))
+    boxes = (*DEFAULT_BOXES, NamedBox("a", "outbox"), NamedBox("a_dead", "outbox"))
     renderer = Renderer("postgres", boxes=boxes)
     list(renderer.units())
     renderer.check_names()
@@ -156,7 +156,7 @@ def test_colliding_boxes() -> None:
 @pytest.mark.parametrize("dialect", ["postgres", "mssql"])
 def test_release_renders(dialect: Dialect) -> None:
     """Every file of the release, for a schema and boxes with difficult names."""
-    boxes = (*DEFAULT_BOXES, Box("x" * 30, "outbox"), Box("o", "inbox"))
+    boxes = (*DEFAULT_BOXES, NamedBox("x" * 30, "outbox"), NamedBox("o", "inbox"))
     units = list(render_units(dialect, schema="it's \"]", boxes=boxes, roles=True))
     assert len({unit.id for unit in units}) == len(units)
     assert all(unit.batches for unit in units)

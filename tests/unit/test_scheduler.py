@@ -13,7 +13,7 @@ from pysqlbox.worker.settings import Settings
 
 
 def _served() -> ServedBox:
-    queue: Any = SimpleNamespace(name="outbox", box=SimpleNamespace(store="test"))
+    queue: Any = SimpleNamespace(name="outbox", deployment=SimpleNamespace(store="test"))
     return ServedBox(
         queue, Handlers(), Settings(poll_seconds=60.0), topics=None, threads=1, max_attempts=None
     )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from pysqlbox import Box, Inbox, Joins, Ledger, Outbox
-from pysqlbox.deploy.names import DIALECTS, Dialect
+from pysqlbox import Deployment, Inbox, Joins, Ledger, Outbox
+from pysqlbox.names import DIALECTS, Dialect
 from tools.routines import Routine, routines
 
 OWNERS: dict[str, type] = {"outbox": Outbox, "inbox": Inbox, "join": Joins, "ledger": Ledger}
@@ -47,7 +47,7 @@ def _public(dialect: Dialect) -> dict[str, Routine]:
 
 def _method(name: str) -> Callable[..., Any]:
     if name in ("schema_place", "schema_version", "doctor"):
-        owner: type = Box
+        owner: type = Deployment
         step = name
     else:
         prefix, _, step = name.partition("_")

@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-import pysqlbox.box
+import pysqlbox.deployment
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.typed import message
 from tests.support.database import Database
@@ -44,9 +44,9 @@ class Note:
 
 
 @pytest.fixture
-def box(db: Database) -> Iterator[pysqlbox.box.Box]:
+def deployment(db: Database) -> Iterator[pysqlbox.Deployment]:
     """The deployment of the test."""
-    with pysqlbox.box.connect(db.url, schema=db.schema) as found:
+    with pysqlbox.deployment.connect(db.url, schema=db.schema) as found:
         yield found
 
 
@@ -54,10 +54,10 @@ def _order(customer: str = 'it\'s "quoted" 🐘') -> OrderCreated:
     return OrderCreated(uuid4(), customer, Decimal("0.10"), datetime(2020, 1, 1, tzinfo=UTC))
 
 
-def test_what_is_published_reaches_the_handler_of_its_class(box: pysqlbox.box.Box) -> None:
+def test_what_is_published_reaches_the_handler_of_its_class(deployment: pysqlbox.Deployment) -> None:
     orders = [_order(), _order("other")]
     got: list[object] = []
-    worker = box.worker(threads=1, boxes=("outbox", "orders"))
+    worker = deployment.worker(threads=1, boxes=("outbox", "orders"))
 
     @worker.handler(OrderCreated)
     def handle(order: OrderCreated) -> None:
@@ -67,14 +67,16 @@ def test_what_is_published_reaches_the_handler_of_its_class(box: pysqlbox.box.Bo
     def handle_notes(notes: list[Note]) -> None:
         got.extend(notes)
 
-    assert box.outbox.publish(orders[0]).outcome == "created"
-    assert box.outbox.publish(orders[0]).duplicate
-    assert [each.outcome for each in box.outbox.publish_many([orders[1], Note("n")])] == ["created"] * 2
-    inbox = box.queue("orders")
+    assert deployment.outbox.publish(orders[0]).outcome == "created"
+    assert deployment.outbox.publish(orders[0]).duplicate
+    assert [each.outcome for each in deployment.outbox.publish_many([orders[1], Note("n")])] == [
+        "created"
+    ] * 2
+    inbox = deployment.box("orders")
     assert isinstance(inbox, pysqlbox.Inbox)
     assert inbox.receive(orders[0]).outcome == "created"
     assert [each.outcome for each in inbox.receive_many([orders[0]])] == ["updated"]
-    stored = box.outbox.find(orders[0].id)
+    stored = deployment.outbox.find(orders[0].id)
     assert stored is not None
     assert (stored.topic, stored.group_id, stored.created_at) == (
         "order.created",
@@ -88,16 +90,16 @@ def test_what_is_published_reaches_the_handler_of_its_class(box: pysqlbox.box.Bo
     assert sorted(map(str, got)) == sorted(map(str, [orders[0], orders[0], orders[1], Note("n")]))
 
 
-def test_publishing_joins_the_callers_transaction(box: pysqlbox.box.Box) -> None:
+def test_publishing_joins_the_callers_transaction(deployment: pysqlbox.Deployment) -> None:
     def publish_and_fail() -> None:
-        with box.transaction() as connection:
-            box.outbox.publish(_order(), connection=connection)
-            box.inbox.receive(_order(), connection=connection)
+        with deployment.transaction() as connection:
+            deployment.outbox.publish(_order(), connection=connection)
+            deployment.inbox.receive(_order(), connection=connection)
             raise ValueError("failed")
 
     with pytest.raises(ValueError, match="failed"):
         publish_and_fail()
-    assert box.outbox.stats()[-1].ready == box.inbox.stats()[-1].ready == 0
+    assert deployment.outbox.stats()[-1].ready == deployment.inbox.stats()[-1].ready == 0
 
 
 @message("due", source="s", message_id="name", due_at="at")
@@ -107,47 +109,47 @@ class Due:
     at: datetime
 
 
-def test_a_calls_delay_goes_before_the_classs_due_time(box: pysqlbox.box.Box) -> None:
+def test_a_calls_delay_goes_before_the_classs_due_time(deployment: pysqlbox.Deployment) -> None:
     past = Due("d", datetime(2020, 1, 1, tzinfo=UTC))
     ours = [
-        box.outbox.publish(past, message_id=None),
-        box.outbox.publish(past, message_id=None, delay=3600),
-        asyncio.run(box.outbox.publish_async(past, message_id=None, delay=timedelta(hours=1))),
+        deployment.outbox.publish(past, message_id=None),
+        deployment.outbox.publish(past, message_id=None, delay=3600),
+        asyncio.run(deployment.outbox.publish_async(past, message_id=None, delay=timedelta(hours=1))),
     ]
-    assert [row.id for row in box.outbox.claim(OWNER)] == [ours[0].id]
-    assert box.inbox.receive(past, delay=3600).outcome == "created"
-    assert asyncio.run(box.inbox.receive_async(past, delay=timedelta(hours=1))).outcome == "updated"
-    assert box.inbox.claim(OWNER) == []
+    assert [row.id for row in deployment.outbox.claim(OWNER)] == [ours[0].id]
+    assert deployment.inbox.receive(past, delay=3600).outcome == "created"
+    assert asyncio.run(deployment.inbox.receive_async(past, delay=timedelta(hours=1))).outcome == "updated"
+    assert deployment.inbox.claim(OWNER) == []
     with pytest.raises(InvalidArgument, match="delay_seconds"):
-        box.outbox.publish(past, message_id=None, delay=1, due_at=past.at)
+        deployment.outbox.publish(past, message_id=None, delay=1, due_at=past.at)
 
 
-def test_publishing_for_asyncio(box: pysqlbox.box.Box) -> None:
+def test_publishing_for_asyncio(deployment: pysqlbox.Deployment) -> None:
     async def main() -> None:
         order = _order()
-        assert (await box.outbox.publish_async(order)).message_id == order.id
-        assert len(await box.outbox.publish_many_async([_order(), _order()])) == 2
-        assert (await box.inbox.receive_async(order)).outcome == "created"
-        assert (await box.inbox.receive_many_async([order], source="other"))[0].outcome == "created"
+        assert (await deployment.outbox.publish_async(order)).message_id == order.id
+        assert len(await deployment.outbox.publish_many_async([_order(), _order()])) == 2
+        assert (await deployment.inbox.receive_async(order)).outcome == "created"
+        assert (await deployment.inbox.receive_many_async([order], source="other"))[0].outcome == "created"
 
     asyncio.run(main())
-    assert box.outbox.stats()[-1].ready == 3
+    assert deployment.outbox.stats()[-1].ready == 3
 
 
 def test_what_does_not_fit_dies_at_once_and_nothing_of_it_is_told(
-    box: pysqlbox.box.Box, caplog: pytest.LogCaptureFixture
+    deployment: pysqlbox.Deployment, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker = box.worker(threads=1)
+    worker = deployment.worker(threads=1)
 
     @worker.handler(Note)
     def handle(note: Note) -> None:
         pytest.fail(note.text)
 
-    box.outbox.enqueue("note", f'{{"text": ["{SECRET}"]}}')
-    box.outbox.enqueue("note", SECRET)
+    deployment.outbox.enqueue("note", f'{{"text": ["{SECRET}"]}}')
+    deployment.outbox.enqueue("note", SECRET)
     with caplog.at_level(logging.DEBUG, "pysqlbox"):
         worker.drain()
-    errors = sorted(str(letter.last_error) for letter in box.outbox.dead_letters())
+    errors = sorted(str(letter.last_error) for letter in deployment.outbox.dead_letters())
     assert len(errors) == 2
     assert "the payload is no Note: it is not JSON" in errors[0]
     assert "the payload is no Note: text: must be text" in errors[1]

@@ -38,14 +38,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             return True
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         engine = parameters.get("engine")
-        if parameters.get("queue") == "inbox" and "ibx" not in item.name and item.path.stem in _SLOW:
+        if parameters.get("box") == "inbox" and "ibx" not in item.name and item.path.stem in _SLOW:
             return False
         if first is None or engine is None or engine == first.id:
             return True
         if item.get_closest_marker("every_engine") is None:
             return False
         if engine in others:
-            return parameters.get("queue") != "inbox" or item.path.stem == "test_results"
+            return parameters.get("box") != "inbox" or item.path.stem == "test_results"
         return item.path.stem == "test_processes"
 
     left_out = [item for item in items if not runs(item)]
@@ -68,16 +68,16 @@ def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.fixture
-def box(db: Database) -> Iterator[pysqlbox.Box]:
+def deployment(db: Database) -> Iterator[pysqlbox.Deployment]:
     """The package's view of the schema."""
     with pysqlbox.connect(db.url, schema=db.schema, pool_size=4) as opened:
         yield opened
 
 
 @pytest.fixture(params=["outbox", "inbox"])
-def queue(box: pysqlbox.Box, request: pytest.FixtureRequest) -> pysqlbox.Outbox | pysqlbox.Inbox:
+def box(deployment: pysqlbox.Deployment, request: pytest.FixtureRequest) -> pysqlbox.Outbox | pysqlbox.Inbox:
     """A box of each kind."""
-    return box.queue(request.param)
+    return deployment.box(request.param)
 
 
 @pytest.fixture
@@ -87,15 +87,15 @@ def calls() -> Calls:
 
 
 @pytest.fixture
-def make(box: pysqlbox.Box) -> Iterator[MakeWorker]:
+def make(deployment: pysqlbox.Deployment) -> Iterator[MakeWorker]:
     """A maker of workers."""
     made: list[Worker] = []
-    threads = 4 if box.target.dialect == "postgres" else 2  # Babelfish's new connections cost seconds
+    threads = 4 if deployment.target.dialect == "postgres" else 2  # Babelfish's new connections cost seconds
 
     def worker(**options: Any) -> Worker:
         settings: dict[str, Any] = {"boxes": ("outbox", "inbox"), "threads": threads, "poll_seconds": 0.05}
         without = {"reap_seconds": None, "cleanup_seconds": None, "schedule_seconds": None}
-        found = box.worker(**{**settings, **without, **options})
+        found = deployment.worker(**{**settings, **without, **options})
         made.append(found)
         return found
 

@@ -135,7 +135,7 @@ def processes(db: Database, journal: Journal, *, module: str = "tests.worker.pro
             process.clear_away()
 
 
-def fill(box: pysqlbox.Box, count: int, *, groups: int = 0, sleep: float = 0.0) -> list[int]:
+def fill(db: pysqlbox.Deployment, count: int, *, groups: int = 0, sleep: float = 0.0) -> list[int]:
     """Messages that sleep a little, every second one in a group if there are groups; their ids."""
     records: list[dict[str, Any]] = [
         {
@@ -145,7 +145,7 @@ def fill(box: pysqlbox.Box, count: int, *, groups: int = 0, sleep: float = 0.0) 
         }
         for n in range(count)
     ]
-    return [made.id for made in box.outbox.enqueue_many(records)]
+    return [made.id for made in db.outbox.enqueue_many(records)]
 
 
 def done(db: Database) -> set[int]:

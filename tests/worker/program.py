@@ -34,10 +34,10 @@ class Journal:
 def main(url: str, schema: str, journal_path: str, options: str) -> None:
     """Works until a signal comes."""
     journal = Journal(journal_path)
-    with pysqlbox.connect(url, schema=schema) as box:
+    with pysqlbox.connect(url, schema=schema) as db:
         settings = json.loads(options)
         stop_timeout = settings.pop("stop_timeout", 30.0)
-        worker = box.worker(**settings)
+        worker = db.worker(**settings)
 
         @worker.handler("t")
         def handle(message: Any) -> None:

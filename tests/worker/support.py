@@ -20,28 +20,28 @@ PATIENCE = 1.0
 _numbers = itertools.count(1)
 
 
-def put(queue: pysqlbox.Outbox | pysqlbox.Inbox, topic: str = "t", payload: Any = "p", **options: Any) -> int:
+def put(box: pysqlbox.Outbox | pysqlbox.Inbox, topic: str = "t", payload: Any = "p", **options: Any) -> int:
     """Enqueues one message in a box of either kind; its id."""
-    if isinstance(queue, pysqlbox.Inbox):
-        return queue.enqueue(topic, "tests", str(next(_numbers)), payload, **options).id
-    return queue.enqueue(topic, payload, **options).id
+    if isinstance(box, pysqlbox.Inbox):
+        return box.enqueue(topic, "tests", str(next(_numbers)), payload, **options).id
+    return box.enqueue(topic, payload, **options).id
 
 
 def put_many(
-    queue: pysqlbox.Outbox | pysqlbox.Inbox, count: int, topic: str = "t", **options: Any
+    box: pysqlbox.Outbox | pysqlbox.Inbox, count: int, topic: str = "t", **options: Any
 ) -> list[int]:
     """Enqueues many at once, whose payloads are their numbers; their ids."""
     records: list[dict[str, Any]] = [{"topic": topic, "payload": str(n), **options} for n in range(count)]
-    if isinstance(queue, pysqlbox.Inbox):
+    if isinstance(box, pysqlbox.Inbox):
         for record in records:
             record |= {"source": "tests", "message_id": str(next(_numbers))}
-    return [made.id for made in queue.enqueue_many(records)]
+    return [made.id for made in box.enqueue_many(records)]
 
 
-def status(queue: pysqlbox.Outbox | pysqlbox.Inbox, identity: int) -> str:
+def status(box: pysqlbox.Outbox | pysqlbox.Inbox, identity: int) -> str:
     """A message's status, in the outbox's words."""
     words = {"Seen": "Ready", "Processing": "Ready", "Dead": "Failed"}
-    stored = queue.get(identity)
+    stored = box.get(identity)
     if stored.status == "Processing" and stored.owner_token is not None:
         return "InProgress"
     return words.get(stored.status, stored.status)

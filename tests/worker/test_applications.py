@@ -17,15 +17,15 @@ from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import Calls, nothing, put, put_many, status, threads, until
 
-Queue = pysqlbox.Outbox | pysqlbox.Inbox
+Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
 def test_a_message_without_a_handler_is_put_back_longer_each_time(
-    queue: Queue, make: MakeWorker, db: Database, caplog: pytest.LogCaptureFixture
+    box: Box, make: MakeWorker, db: Database, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Five seconds, then ten; no attempt is counted, and one warning tells of all of a topic."""
-    worker = make(boxes=[queue.name])
-    made = put_many(queue, 3, "nobody's")
+    worker = make(boxes=[box.name])
+    made = put_many(box, 3, "nobody's")
     worker.drain()
     db.advance(2)
     worker.drain()
@@ -36,7 +36,7 @@ def test_a_message_without_a_handler_is_put_back_longer_each_time(
     db.advance(5)
     worker.drain()
     assert worker.stats().released == 6
-    assert {queue.get(message).attempt for message in made} == {0}
+    assert {box.get(message).attempt for message in made} == {0}
     warnings = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert len(warnings) == 1
     assert "nobody's" in warnings[0]
@@ -60,32 +60,34 @@ def test_a_message_without_a_handler_is_put_back_for_five_minutes_at_most() -> N
 
 
 @pytest.mark.every_engine
-def test_unknown_topics_can_be_dead_letters(queue: Queue, make: MakeWorker) -> None:
+def test_unknown_topics_can_be_dead_letters(box: Box, make: MakeWorker) -> None:
     worker = make(unknown_topics="dead")
-    message = put(queue, "nobody's")
+    message = put(box, "nobody's")
     worker.drain()
-    assert status(queue, message) == "Failed"
-    assert "nobody's" in (queue.get(message).last_error or "")
+    assert status(box, message) == "Failed"
+    assert "nobody's" in (box.get(message).last_error or "")
 
 
 @pytest.mark.every_engine
 def test_release_with_a_delay_comes_back_after_it(
-    queue: Queue, make: MakeWorker, calls: Calls, db: Database
+    box: Box, make: MakeWorker, calls: Calls, db: Database
 ) -> None:
-    worker = make(boxes=[queue.name])
+    worker = make(boxes=[box.name])
     worker.add_handler("t", calls.handler(Release(delay=2000), None))
-    message = put(queue)
+    message = put(box)
     worker.drain()
     db.advance(1000)
     assert worker.drain() == 0
     db.advance(1001)
     assert worker.drain() == 1
     assert [call.attempt for call in calls.all] == [0, 0]
-    assert status(queue, message) == "Done"
+    assert status(box, message) == "Done"
 
 
 @pytest.mark.every_engine
-def test_a_context_says_that_its_message_was_cancelled(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_a_context_says_that_its_message_was_cancelled(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     """Long before its lease is over."""
     begun = threading.Event()
     heard: list[bool] = []
@@ -99,17 +101,19 @@ def test_a_context_says_that_its_message_was_cancelled(box: pysqlbox.Box, make: 
             time.sleep(0.02)
         heard.append(context.cancelled)
 
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.start()
     assert begun.wait(10)
-    assert box.outbox.cancel([message]) == 1
+    assert deployment.outbox.cancel([message]) == 1
     until(lambda: heard, 15)
     worker.stop()
     assert heard == [True]
-    assert box.outbox.get(message).status == "Cancelled"
+    assert deployment.outbox.get(message).status == "Cancelled"
 
 
-def test_middleware_is_around_every_handler_in_its_order(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_middleware_is_around_every_handler_in_its_order(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     seen: list[Any] = []
     worker = make(boxes=["outbox"], threads=1)
 
@@ -132,14 +136,14 @@ def test_middleware_is_around_every_handler_in_its_order(box: pysqlbox.Box, make
     worker.add_handler("number", lambda _message: Release(delay=60))
     worker.add_handler("raises", Calls().handler(KeyError("k")))
     worker.add_handler("batch", lambda _messages: None, batch=True)
-    made = {topic: put(box.outbox, topic) for topic in ("t", "number", "raises", "batch")}
+    made = {topic: put(deployment.outbox, topic) for topic in ("t", "number", "raises", "batch")}
     worker.drain()
     assert seen.count(("outer", "t")) == 1
     assert seen.count(("inner", None)) == 2
     assert seen.index(("outer", "t")) < seen.index("p")
     assert ("inner", Release(delay=60)) in seen
     assert ("outer", ["batch"]) in seen
-    assert box.outbox.get(made["raises"]).last_error == "caught 'k'"
+    assert deployment.outbox.get(made["raises"]).last_error == "caught 'k'"
 
 
 def test_middleware_must_fit_its_handlers(make: MakeWorker) -> None:
@@ -157,7 +161,7 @@ def test_middleware_must_fit_its_handlers(make: MakeWorker) -> None:
         worker.middleware(17)  # type: ignore[type-var]  # what it refuses
 
 
-def test_hooks_are_called_at_start_and_end(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_hooks_are_called_at_start_and_end(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     seen: list[str] = []
     worker = make(boxes=["outbox"])
 
@@ -174,22 +178,22 @@ def test_hooks_are_called_at_start_and_end(box: pysqlbox.Box, make: MakeWorker) 
         seen.append("stop")
 
     worker.add_handler("t", lambda _message: seen.append("message"))
-    put(box.outbox)
+    put(deployment.outbox)
     worker.drain()
     assert seen == ["start", "async start on pysqlbox-loop", "message", "stop"]
     assert threads() == []
 
 
-def test_a_worker_whose_hook_fails_does_not_start(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_a_worker_whose_hook_fails_does_not_start(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     worker = make(boxes=["outbox"])
     worker.add_handler("t", nothing)
     worker.on_start(lambda: 1 / 0)
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     with pytest.raises(ZeroDivisionError):
         worker.start()
     assert not worker.is_running
     assert threads() == []
-    assert status(box.outbox, message) == "Ready"
+    assert status(deployment.outbox, message) == "Ready"
 
 
 def test_a_hook_that_fails_at_the_end_is_logged(make: MakeWorker, caplog: pytest.LogCaptureFixture) -> None:
@@ -201,11 +205,11 @@ def test_a_hook_that_fails_at_the_end_is_logged(make: MakeWorker, caplog: pytest
 
 
 def test_drain_ends_at_its_timeout_with_the_worker_stopped(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
 ) -> None:
     worker = make(boxes=["outbox"], threads=1)
     worker.add_handler("t", calls.handler(sleep=0.2))
-    put_many(box.outbox, 50)
+    put_many(deployment.outbox, 50)
     began = time.monotonic()
     with pytest.raises(TimeoutError, match=r"0\.7 seconds"):
         worker.drain(timeout=0.7)
@@ -214,16 +218,16 @@ def test_drain_ends_at_its_timeout_with_the_worker_stopped(
     assert 1 <= len(calls.all) < 50
 
 
-def test_drain_raises_what_a_handler_raised(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_drain_raises_what_a_handler_raised(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     worker = make(boxes=["outbox"], backoff=fixed(60))
     worker.add_handler("bad", Calls().handler(ValueError("what went wrong")))
     worker.add_handler("t", nothing)
-    made = put(box.outbox), put(box.outbox, "bad")
+    made = put(deployment.outbox), put(deployment.outbox, "bad")
     with pytest.raises(ValueError, match="what went wrong"):
         worker.drain(raise_errors=True)
     assert not worker.is_running
-    assert box.outbox.get(made[1]).attempt == 1
-    put(box.outbox)
+    assert deployment.outbox.get(made[1]).attempt == 1
+    put(deployment.outbox)
     assert worker.drain(timeout=30, raise_errors=True) >= 1
 
 

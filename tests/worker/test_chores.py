@@ -14,61 +14,61 @@ from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import OWNER, nothing, put, put_many, status, until
 
-Queue = pysqlbox.Outbox | pysqlbox.Inbox
+Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
 @pytest.mark.every_engine
 def test_obx_100_ibx_112_a_worker_reaps_and_says_so(
-    queue: Queue,
+    box: Box,
     make: MakeWorker,
     db: Database,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def schedule(box: ServedBox, _asked: int, _got: int, now: float) -> None:
-        box.next_poll = now + 60  # for a claim reaps a few itself
+    def schedule(served: ServedBox, _asked: int, _got: int, now: float) -> None:
+        served.next_poll = now + 60  # for a claim reaps a few itself
 
     monkeypatch.setattr(ServedBox, "schedule", schedule)
     worker = make(reap_seconds=0.2, listen=False)
     worker.start()
     time.sleep(0.1)
-    made = put_many(queue, 3)
-    assert len(queue.claim(OWNER, lease_seconds=5)) == 3
+    made = put_many(box, 3)
+    assert len(box.claim(OWNER, lease_seconds=5)) == 3
     with caplog.at_level(logging.INFO):
         db.advance(6)
-        until(lambda: {queue.get(message).attempt for message in made} == {1})
-        until(lambda: f"{queue.name}: reap, 3 messages" in caplog.text)
+        until(lambda: {box.get(message).attempt for message in made} == {1})
+        until(lambda: f"{box.name}: reap, 3 messages" in caplog.text)
         worker.stop()
 
 
 @pytest.mark.every_engine
 def test_a_worker_cleans_up_what_is_older_than_the_retention(
-    queue: Queue, make: MakeWorker, db: Database
+    box: Box, make: MakeWorker, db: Database
 ) -> None:
-    old = put_many(queue, 3)
-    queue.ack(OWNER, [message.id for message in queue.claim(OWNER)])
+    old = put_many(box, 3)
+    box.ack(OWNER, [message.id for message in box.claim(OWNER)])
     db.advance(100)
-    new = put(queue)
+    new = put(box)
     worker = make(cleanup_seconds=0.2, retention=50)
     worker.add_handler("t", nothing)
     worker.start()
-    until(lambda: status(queue, new) == "Done")
+    until(lambda: status(box, new) == "Done")
 
     def gone() -> bool:
         try:
-            queue.get(old[2])
+            box.get(old[2])
         except pysqlbox.NotFound:
             return True
         return False
 
     until(gone)
     worker.stop()
-    assert status(queue, new) == "Done"
+    assert status(box, new) == "Done"
 
 
 @pytest.mark.every_engine
 def test_one_of_two_workers_does_the_chores(
-    box: pysqlbox.Box,
+    deployment: pysqlbox.Deployment,
     make: MakeWorker,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -87,10 +87,12 @@ def test_one_of_two_workers_does_the_chores(
     for name in ("outbox", "mail"):
         # What is won stays won for a second at least.
         assert 1 <= len([chore for chore in chores if chore.box == name]) <= took + 1
-        assert box.ledger.get(f"pysqlbox:cleanup:{name}").attempts == 0
+        assert deployment.ledger.get(f"pysqlbox:cleanup:{name}").attempts == 0
     loud = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
     # Babelfish may take longer over its first calls than workers keep quiet about.
-    assert not [text for text in loud if "has not answered" not in text or box.target.dialect == "postgres"]
+    assert not [
+        text for text in loud if "has not answered" not in text or deployment.target.dialect == "postgres"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -102,12 +104,14 @@ def test_one_of_two_workers_does_the_chores(
     ids=["neither", "reap", "cleanup", "both"],
 )  # fmt: skip
 def test_each_chore_can_be_left_to_others(
-    box: pysqlbox.Box, make: MakeWorker, options: dict[str, float], expected: set[str]
+    deployment: pysqlbox.Deployment, make: MakeWorker, options: dict[str, float], expected: set[str]
 ) -> None:
     worker = make(boxes=["outbox"], **options)
 
     def done() -> set[str]:
-        return {name for name in ("reap", "cleanup") if box.ledger.get(f"pysqlbox:{name}:outbox").attempts}
+        return {
+            name for name in ("reap", "cleanup") if deployment.ledger.get(f"pysqlbox:{name}:outbox").attempts
+        }
 
     worker.start()
     if expected:
@@ -119,22 +123,24 @@ def test_each_chore_can_be_left_to_others(
 
 
 @pytest.mark.dialect("postgres")
-def test_a_notification_wakes_faster_than_polling(queue: Queue, make: MakeWorker) -> None:
-    worker = make(boxes=[queue.name], poll_seconds=30)
+def test_a_notification_wakes_faster_than_polling(box: Box, make: MakeWorker) -> None:
+    worker = make(boxes=[box.name], poll_seconds=30)
     worker.add_handler("t", nothing)
     worker.start()
     time.sleep(0.5)
     for _ in range(2):
-        message = put(queue)
+        message = put(box)
         began = time.monotonic()
-        until(lambda message=message: status(queue, message) == "Done", 5)  # type: ignore[misc]
+        until(lambda message=message: status(box, message) == "Done", 5)  # type: ignore[misc]
         assert time.monotonic() - began < 2
         time.sleep(0.3)
     worker.stop()
 
 
 @pytest.mark.dialect("postgres")
-def test_a_listener_that_was_cut_off_listens_again(box: pysqlbox.Box, make: MakeWorker, db: Database) -> None:
+def test_a_listener_that_was_cut_off_listens_again(
+    deployment: pysqlbox.Deployment, make: MakeWorker, db: Database
+) -> None:
     worker = make(boxes=["outbox"], poll_seconds=30)
     worker.add_handler("t", nothing)
     worker.start()
@@ -144,24 +150,24 @@ def test_a_listener_that_was_cut_off_listens_again(box: pysqlbox.Box, make: Make
         " WHERE datname = current_database() AND query LIKE 'LISTEN%%'"
     )
     assert cut["n"] == 1
-    message = put(box.outbox)
-    until(lambda: status(box.outbox, message) == "Done", 5)
+    message = put(deployment.outbox)
+    until(lambda: status(deployment.outbox, message) == "Done", 5)
     time.sleep(1)
-    message = put(box.outbox)
-    until(lambda: status(box.outbox, message) == "Done", 5)
+    message = put(deployment.outbox)
+    until(lambda: status(deployment.outbox, message) == "Done", 5)
     worker.stop()
 
 
 @pytest.mark.every_engine
-def test_polling_alone_finds_what_comes(queue: Queue, make: MakeWorker, db: Database) -> None:
+def test_polling_alone_finds_what_comes(box: Box, make: MakeWorker, db: Database) -> None:
     worker = make(poll_seconds=0.1, listen=False)
     worker.add_handler("t", nothing)
     worker.start()
     time.sleep(0.3)
-    message = put(queue)
-    until(lambda: status(queue, message) == "Done", 2)
-    later = put(queue, due_at=_later(db, 0.4))
-    until(lambda: status(queue, later) == "Done", 3)
+    message = put(box)
+    until(lambda: status(box, message) == "Done", 2)
+    later = put(box, due_at=_later(db, 0.4))
+    until(lambda: status(box, later) == "Done", 3)
     worker.stop()
 
 
@@ -173,11 +179,11 @@ def _later(db: Database, seconds: float) -> object:
 
 
 def test_obx_116_ibx_124_polling_backs_off_when_idle(
-    queue: Queue, make: MakeWorker, caplog: pytest.LogCaptureFixture
+    box: Box, make: MakeWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    worker = make(boxes=[queue.name], poll_seconds=0.2, listen=False)
+    worker = make(boxes=[box.name], poll_seconds=0.2, listen=False)
     worker.add_handler("t", nothing)
-    put(queue)
+    put(box)
     with caplog.at_level(logging.DEBUG, "pysqlbox.worker"):
         worker.start()
         until(lambda: worker.stats().acked == 1)

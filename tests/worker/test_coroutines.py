@@ -17,7 +17,7 @@ from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import Calls, connections, nothing, put, put_many, status, threads, until
 
-Queue = pysqlbox.Outbox | pysqlbox.Inbox
+Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
 class Gauge:
@@ -37,23 +37,25 @@ class Gauge:
 
 
 @pytest.mark.every_engine
-def test_many_run_at_once_whatever_the_threads(queue: Queue, make: MakeWorker) -> None:
+def test_many_run_at_once_whatever_the_threads(box: Box, make: MakeWorker) -> None:
     gauge = Gauge()
-    worker = make(boxes=[queue.name], threads=1, async_slots=60)
+    worker = make(boxes=[box.name], threads=1, async_slots=60)
 
     @worker.handler("t")
     async def handle(_message: Any) -> None:
         await gauge.inside(0.4)
 
-    made = put_many(queue, 200)
+    made = put_many(box, 200)
     assert worker.drain() == 200
-    assert {status(queue, message) for message in made[::20]} == {"Done"}
+    assert {status(box, message) for message in made[::20]} == {"Done"}
     assert 40 <= gauge.most <= 60
     assert threads() == []
 
 
 @pytest.mark.dialect("postgres")
-def test_a_thousand_need_three_connections(db: Database, box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_a_thousand_need_three_connections(
+    db: Database, deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     gauge = Gauge()
     worker = make(boxes=["outbox"], threads=2, async_slots=1000)
 
@@ -61,7 +63,7 @@ def test_a_thousand_need_three_connections(db: Database, box: pysqlbox.Box, make
     async def handle(_message: Any) -> None:
         await gauge.inside(2.0)
 
-    put_many(box.outbox, 1000)
+    put_many(deployment.outbox, 1000)
     before = connections(db)
     worker.start()
     until(lambda: gauge.now == 1000, 20)
@@ -71,7 +73,7 @@ def test_a_thousand_need_three_connections(db: Database, box: pysqlbox.Box, make
 
 
 def test_a_lock_between_handlers_and_a_shared_connection(
-    db: Database, box: pysqlbox.Box, make: MakeWorker
+    db: Database, deployment: pysqlbox.Deployment, make: MakeWorker
 ) -> None:
     """They are on one loop, so what belongs to a loop may be shared."""
     if db.dialect != "postgres":
@@ -95,12 +97,12 @@ def test_a_lock_between_handlers_and_a_shared_connection(
             cursor = await shared["connection"].execute("SELECT %s::int", (message.payload,))
             found.append((await cursor.fetchone())[0])
 
-    put_many(box.outbox, 50)
+    put_many(deployment.outbox, 50)
     assert worker.drain() == 50
     assert sorted(found) == list(range(50))
 
 
-def test_concurrency_counts_coroutines(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_concurrency_counts_coroutines(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     limited, free = Gauge(), Gauge()
     worker = make(boxes=["outbox"], poll_seconds=30, listen=False)
 
@@ -112,8 +114,8 @@ def test_concurrency_counts_coroutines(box: pysqlbox.Box, make: MakeWorker) -> N
 
     worker.add_handler("limited", slow, concurrency=2)
     worker.add_handler("free", other)
-    put_many(box.outbox, 20, "limited")
-    put_many(box.outbox, 20, "free")
+    put_many(deployment.outbox, 20, "limited")
+    put_many(deployment.outbox, 20, "free")
     worker.start()
     until(lambda: worker.stats().acked == 40)
     worker.stop()
@@ -121,7 +123,9 @@ def test_concurrency_counts_coroutines(box: pysqlbox.Box, make: MakeWorker) -> N
     assert free.most > 2
 
 
-def test_threads_and_coroutines_side_by_side_and_in_one_group(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_threads_and_coroutines_side_by_side_and_in_one_group(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     """A group's order holds across both kinds."""
     seen: list[tuple[str | None, int]] = []
     names: set[str] = set()
@@ -145,7 +149,7 @@ def test_threads_and_coroutines_side_by_side_and_in_one_group(box: pysqlbox.Box,
     for number in range(90):
         group = ("a", "b", None)[number % 3]
         topic = ("thread", "loop")[number // 2 % 2]
-        made[group].append(put(box.outbox, topic, group_id=group))
+        made[group].append(put(deployment.outbox, topic, group_id=group))
     assert worker.drain() == 90
     for group in ("a", "b"):
         assert [i for g, i in seen if g == group] == made[group]
@@ -155,9 +159,9 @@ def test_threads_and_coroutines_side_by_side_and_in_one_group(box: pysqlbox.Box,
 
 
 @pytest.mark.every_engine
-def test_a_coroutine_that_overruns_its_time_is_cancelled(queue: Queue, make: MakeWorker) -> None:
+def test_a_coroutine_that_overruns_its_time_is_cancelled(box: Box, make: MakeWorker) -> None:
     ended: list[str] = []
-    worker = make(boxes=[queue.name], backoff=fixed(60))
+    worker = make(boxes=[box.name], backoff=fixed(60))
 
     async def handle(_message: Any) -> None:
         try:
@@ -167,16 +171,18 @@ def test_a_coroutine_that_overruns_its_time_is_cancelled(queue: Queue, make: Mak
             raise
 
     worker.add_handler("t", handle, timeout=0.3)
-    message = put(queue)
+    message = put(box)
     worker.start()
     until(lambda: ended)
-    until(lambda: queue.get(message).attempt == 1)
-    assert "0.3 seconds" in (queue.get(message).last_error or "")
+    until(lambda: box.get(message).attempt == 1)
+    assert "0.3 seconds" in (box.get(message).last_error or "")
     assert worker.stop()
     assert worker.stats().retried == 1
 
 
-def test_one_that_ignores_its_cancellation_keeps_its_place(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_one_that_ignores_its_cancellation_keeps_its_place(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     calls = Calls()
     go = threading.Event()
     worker = make(boxes=["outbox"], backoff=fixed(0.01), max_attempts=0)
@@ -191,18 +197,20 @@ def test_one_that_ignores_its_cancellation_keeps_its_place(box: pysqlbox.Box, ma
         calls.end(call)
 
     worker.add_handler("t", handle, timeout=0.2, concurrency=1)
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.start()
-    until(lambda: box.outbox.get(message).attempt == 1)
+    until(lambda: deployment.outbox.get(message).attempt == 1)
     time.sleep(0.5)
     assert len(calls.all) == 1
     go.set()
-    until(lambda: status(box.outbox, message) == "Done")
+    until(lambda: status(deployment.outbox, message) == "Done")
     worker.stop()
     assert calls.most == 1
 
 
-def test_stop_lets_coroutines_finish_and_releases_the_rest(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_stop_lets_coroutines_finish_and_releases_the_rest(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     begun: list[int] = []
     ended: list[int] = []
     worker = make(boxes=["outbox"], async_slots=5)
@@ -213,35 +221,37 @@ def test_stop_lets_coroutines_finish_and_releases_the_rest(box: pysqlbox.Box, ma
         await asyncio.sleep(0.5)
         ended.append(message.id)
 
-    made = put_many(box.outbox, 30)
+    made = put_many(deployment.outbox, 30)
     worker.start()
     until(lambda: len(begun) >= 5)
     assert worker.stop(10)
     assert begun == ended
-    found = {message: status(box.outbox, message) for message in made}
+    found = {message: status(deployment.outbox, message) for message in made}
     assert {m for m, state in found.items() if state == "Done"} == set(ended)
     assert set(found.values()) == {"Done", "Ready"}
     assert threads() == []
 
 
-def test_stop_does_not_wait_longer_than_its_timeout(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_stop_does_not_wait_longer_than_its_timeout(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     worker = make(boxes=["outbox"])
 
     @worker.handler("t")
     async def handle(_message: Any) -> None:
         await asyncio.sleep(60)
 
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.start()
-    until(lambda: worker.stats().busy_threads and status(box.outbox, message) == "InProgress")
+    until(lambda: worker.stats().busy_threads and status(deployment.outbox, message) == "InProgress")
     began = time.monotonic()
     assert not worker.stop(0.3)
     assert time.monotonic() - began < 4
-    assert (status(box.outbox, message), box.outbox.get(message).attempt) == ("Ready", 0)
+    assert (status(deployment.outbox, message), deployment.outbox.get(message).attempt) == ("Ready", 0)
     until(lambda: not threads())
 
 
-def test_stop_from_within_a_coroutine(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_stop_from_within_a_coroutine(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     worker = make(boxes=["outbox"])
     answers: list[bool] = []
 
@@ -250,14 +260,16 @@ def test_stop_from_within_a_coroutine(box: pysqlbox.Box, make: MakeWorker) -> No
         answers.append(worker.stop(5))
         await asyncio.sleep(0.1)
 
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.start()
     until(lambda: not threads())
     assert answers == [False]
-    assert status(box.outbox, message) == "Done"
+    assert status(deployment.outbox, message) == "Done"
 
 
-def test_async_with_runs_handlers_on_the_callers_loop(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_async_with_runs_handlers_on_the_callers_loop(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     loops: list[Any] = []
     done: list[int] = []
 
@@ -276,10 +288,10 @@ def test_async_with_runs_handlers_on_the_callers_loop(box: pysqlbox.Box, make: M
         worker.add_handler("thread", nothing)
         async with worker:
             assert worker.is_running
-            made = await asyncio.to_thread(put_many, box.outbox, 20)
-            other = await asyncio.to_thread(put, box.outbox, "thread")
+            made = await asyncio.to_thread(put_many, deployment.outbox, 20)
+            other = await asyncio.to_thread(put, deployment.outbox, "thread")
             await asyncio.wait_for(event.wait(), 20)
-            while await asyncio.to_thread(status, box.outbox, other) != "Done":
+            while await asyncio.to_thread(status, deployment.outbox, other) != "Done":
                 await asyncio.sleep(0.02)
         assert loops == [asyncio.get_running_loop()] * 20
         assert sorted(done) == made
@@ -288,7 +300,7 @@ def test_async_with_runs_handlers_on_the_callers_loop(box: pysqlbox.Box, make: M
     assert threads() == []
 
 
-def test_run_async_ends_when_its_task_is_cancelled(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_run_async_ends_when_its_task_is_cancelled(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     async def main() -> None:
         worker = make(boxes=["outbox"])
         ended: list[int] = []
@@ -298,7 +310,7 @@ def test_run_async_ends_when_its_task_is_cancelled(box: pysqlbox.Box, make: Make
             await asyncio.sleep(0.2)
             ended.append(message.id)
 
-        message = await asyncio.to_thread(put, box.outbox)
+        message = await asyncio.to_thread(put, deployment.outbox)
         task = asyncio.create_task(worker.run_async())
         while not worker.stats().busy_threads:
             await asyncio.sleep(0.01)
@@ -313,7 +325,7 @@ def test_run_async_ends_when_its_task_is_cancelled(box: pysqlbox.Box, make: Make
     assert threads() == []
 
 
-def test_run_async_ends_when_the_worker_is_stopped(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_run_async_ends_when_the_worker_is_stopped(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     async def main() -> None:
         worker = make(boxes=["outbox"])
 
@@ -322,14 +334,14 @@ def test_run_async_ends_when_the_worker_is_stopped(box: pysqlbox.Box, make: Make
             worker.stop()
             return DeadLetter("the last")
 
-        message = await asyncio.to_thread(put, box.outbox)
+        message = await asyncio.to_thread(put, deployment.outbox)
         await asyncio.wait_for(worker.run_async(), 20)
-        assert box.outbox.get(message).last_error == "the last"
+        assert deployment.outbox.get(message).last_error == "the last"
 
     asyncio.run(main())
 
 
-def test_middleware_around_coroutines(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_middleware_around_coroutines(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     seen: list[str] = []
     worker = make(boxes=["outbox"])
 
@@ -345,6 +357,6 @@ def test_middleware_around_coroutines(box: pysqlbox.Box, make: MakeWorker) -> No
         await asyncio.sleep(0)
         seen.append("handler")
 
-    put(box.outbox)
+    put(deployment.outbox)
     assert worker.drain() == 1
     assert seen == ["before", "handler", "after"]

@@ -23,12 +23,12 @@ from pysqlbox.worker.settings import Settings
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import Calls, nothing, put, put_many, until
 
-Queue = pysqlbox.Outbox | pysqlbox.Inbox
+Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
 def served(handlers: Handlers | None = None, *, batch_size: int = 50, threads: int = 8) -> ServedBox:
     """A served box of no database."""
-    queue: Any = SimpleNamespace(name="outbox", box=SimpleNamespace(store="test"))
+    queue: Any = SimpleNamespace(name="outbox", deployment=SimpleNamespace(store="test"))
     settings = Settings(batch_size=batch_size, poll_seconds=60.0)
     return ServedBox(queue, handlers or Handlers(), settings, topics=None, threads=threads, max_attempts=None)
 
@@ -76,7 +76,7 @@ def test_one_interruption_of_a_quick_handler_makes_it_no_slow_one() -> None:
     assert one.claim_size() == 1
 
 
-def test_batch_handlers_never_get_more_than_a_batch(queue: Queue, make: MakeWorker) -> None:
+def test_batch_handlers_never_get_more_than_a_batch(box: Box, make: MakeWorker) -> None:
     sizes: list[int] = []
     worker = make(threads=8, batch_size=20)
 
@@ -84,16 +84,16 @@ def test_batch_handlers_never_get_more_than_a_batch(queue: Queue, make: MakeWork
     def handle(messages: list[Any]) -> None:
         sizes.append(len(messages))
 
-    put_many(queue, 300)
+    put_many(box, 300)
     assert worker.drain() == 300
     assert max(sizes) == 20
 
 
-def test_one_thread_claims_the_share_of_those_that_sleep(queue: Queue, make: MakeWorker) -> None:
+def test_one_thread_claims_the_share_of_those_that_sleep(box: Box, make: MakeWorker) -> None:
     sizes: list[int] = []
     worker = make(threads=8, batch_size=20)
     worker.handler("t")(nothing)
-    put_many(queue, 1000)
+    put_many(box, 1000)
     answered = Scheduler.answered
 
     def spy(scheduler: Scheduler, *rest: Any, asked: int, **named: Any) -> None:
@@ -107,7 +107,7 @@ def test_one_thread_claims_the_share_of_those_that_sleep(queue: Queue, make: Mak
 
 
 def test_a_quick_handler_that_becomes_slow_comes_to_all_threads(
-    queue: Queue, make: MakeWorker, calls: Calls
+    box: Box, make: MakeWorker, calls: Calls
 ) -> None:
     """What one thread has claimed for several is done by all of them."""
     worker = make(threads=4, batch_size=50)
@@ -119,9 +119,9 @@ def test_a_quick_handler_that_becomes_slow_comes_to_all_threads(
             time.sleep(0.1)
         calls.end(call)
 
-    put_many(queue, 200)
+    put_many(box, 200)
     for _ in range(40):
-        put(queue, payload="slow")
+        put(box, payload="slow")
     began = time.monotonic()
     assert worker.drain() == 240
     assert time.monotonic() - began < 40 * 0.1 * 0.75
@@ -129,7 +129,7 @@ def test_a_quick_handler_that_becomes_slow_comes_to_all_threads(
 
 
 @pytest.mark.parametrize("kind", ["trickle", "burst"])
-def test_few_threads_do_what_few_can_do(queue: Queue, make: MakeWorker, calls: Calls, kind: str) -> None:
+def test_few_threads_do_what_few_can_do(box: Box, make: MakeWorker, calls: Calls, kind: str) -> None:
     """Each thread more is a connection more, whose plans the server has to make first."""
     worker = make(threads=8)
 
@@ -142,7 +142,7 @@ def test_few_threads_do_what_few_can_do(queue: Queue, make: MakeWorker, calls: C
     worker.start()
     count = 16 if kind == "trickle" else 80
     for number in range(count):
-        put(queue)
+        put(box)
         if kind == "trickle":
             until(lambda expected=number: len(calls.all) > expected)  # type: ignore[misc]  # a loop's lambda
     until(lambda: len(calls.all) == count)

@@ -21,7 +21,7 @@ from tests.worker.support import OWNER, Calls, nothing, put, put_many, status, u
 
 @pytest.mark.every_engine
 def test_the_late_answer_for_a_lost_message_does_nothing_to_its_next_claim(
-    db: Database, box: pysqlbox.Box, make: MakeWorker
+    db: Database, deployment: pysqlbox.Deployment, make: MakeWorker
 ) -> None:
     """The same worker has claimed it again; what the first handler answers is not for that claim."""
     lease = 2 if db.dialect == "postgres" else 20
@@ -37,7 +37,7 @@ def test_the_late_answer_for_a_lost_message_does_nothing_to_its_next_claim(
         return DeadLetter("too late") if number == 0 else None
 
     worker.add_handler("t", handle)
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.start()
     until(lambda: len(calls.all) == 1)
     deadline = time.monotonic() + 20
@@ -49,34 +49,34 @@ def test_the_late_answer_for_a_lost_message_does_nothing_to_its_next_claim(
     gates[0].set()
     until(lambda: calls.all[0].ended)
     time.sleep(0.5)
-    assert status(box.outbox, message) == "InProgress"
+    assert status(deployment.outbox, message) == "InProgress"
     gates[1].set()
-    until(lambda: status(box.outbox, message) == "Done")
+    until(lambda: status(deployment.outbox, message) == "Done")
     worker.stop()
 
 
 @pytest.mark.dialect("postgres")
-def test_prepared_statements_that_are_gone_are_done_without(box: pysqlbox.Box) -> None:
+def test_prepared_statements_that_are_gone_are_done_without(deployment: pysqlbox.Deployment) -> None:
     """As behind a pooler that gives every transaction another connection."""
-    made = put_many(box.outbox, 30)
-    connection: Any = WorkerDatabase(box).open()
+    made = put_many(deployment.outbox, 30)
+    connection: Any = WorkerDatabase(deployment).open()
     found: list[int] = []
     try:
         for turn in range(12):
             done = Outcomes()
             done.acked.extend(found[-2:])
-            found += [m.id for m in connection.settle(box.outbox, OWNER, done, 2, 30, None)]
+            found += [m.id for m in connection.settle(deployment.outbox, OWNER, done, 2, 30, None)]
             if turn == 8:
                 connection._connection.pgconn.exec_(b"DEALLOCATE ALL")  # behind psycopg's back
     finally:
         connection.close()
     assert found == made[:24]
-    assert {status(box.outbox, message) for message in found[:-2]} == {"Done"}
+    assert {status(deployment.outbox, message) for message in found[:-2]} == {"Done"}
 
 
 @pytest.mark.dialect("postgres")
 def test_what_was_sent_before_anybody_listened_waits_for_no_poll(
-    box: pysqlbox.Box, make: MakeWorker, monkeypatch: pytest.MonkeyPatch
+    deployment: pysqlbox.Deployment, make: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pysqlbox.worker.listener import Listener
 
@@ -92,16 +92,16 @@ def test_what_was_sent_before_anybody_listened_waits_for_no_poll(
     worker.add_handler("t", nothing)
     worker.start()
     time.sleep(1.0)
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     time.sleep(0.5)
-    assert status(box.outbox, message) == "Ready"
+    assert status(deployment.outbox, message) == "Ready"
     go.set()
-    until(lambda: status(box.outbox, message) == "Done", 5)
+    until(lambda: status(deployment.outbox, message) == "Done", 5)
     worker.stop()
 
 
 def test_messages_claimed_together_are_not_begun_after_their_lease(
-    box: pysqlbox.Box,
+    deployment: pysqlbox.Deployment,
     make: MakeWorker,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -119,14 +119,14 @@ def test_messages_claimed_together_are_not_begun_after_their_lease(
         calls.end(call)
 
     worker.add_handler("t", handle)
-    made = put_many(box.outbox, 400)
+    made = put_many(deployment.outbox, 400)
     worker.drain()
     late = {int(str(r.args[1])) for r in caplog.records if "not begun" in r.msg and isinstance(r.args, tuple)}
     assert late, "those that were claimed with the slow one"
     time.sleep(1.2)
     worker.drain()
     assert {call.attempt for call in calls.all if call.id in late} == {1}
-    assert {status(box.outbox, message) for message in made[::20]} == {"Done"}
+    assert {status(deployment.outbox, message) for message in made[::20]} == {"Done"}
 
 
 def test_an_assignment_gives_each_message_away_once() -> None:
@@ -158,25 +158,25 @@ def test_an_assignment_gives_each_message_away_once() -> None:
 
 
 def test_retries_given_up_by_the_worker_and_by_the_database_agree(
-    box: pysqlbox.Box, make: MakeWorker, db: Database
+    deployment: pysqlbox.Deployment, make: MakeWorker, db: Database
 ) -> None:
     """A worker that may not read the settings leaves the decision to the database."""
     from pysqlbox.worker.served_box import ServedBox
 
     worker = make(boxes=["outbox"], max_attempts=2, backoff=fixed(1))
     worker.add_handler("t", Calls().handler(ValueError("no")))
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ServedBox, "gives_up", lambda *_: False)
         worker.drain()
-        assert status(box.outbox, message) == "Ready"
+        assert status(deployment.outbox, message) == "Ready"
         db.advance(3)
         worker.drain()
-    assert status(box.outbox, message) == "Failed"
+    assert status(deployment.outbox, message) == "Failed"
 
 
 def test_what_a_claim_brings_while_the_worker_stops_is_released(
-    box: pysqlbox.Box, make: MakeWorker, monkeypatch: pytest.MonkeyPatch
+    deployment: pysqlbox.Deployment, make: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The claim was under way; nobody begins what it brought, and nobody keeps it."""
     from pysqlbox.worker.exchange import Exchange
@@ -194,7 +194,7 @@ def test_what_a_claim_brings_while_the_worker_stops_is_released(
     calls = Calls()
     worker = make(boxes=["outbox"], threads=1)
     worker.add_handler("t", calls.handler())
-    made = put_many(box.outbox, 3)
+    made = put_many(deployment.outbox, 3)
     worker.start()
     assert begun.wait(10)
     stopper = threading.Thread(target=worker.stop)
@@ -203,15 +203,17 @@ def test_what_a_claim_brings_while_the_worker_stops_is_released(
     go.set()
     stopper.join(20)
     assert calls.all == []
-    assert {status(box.outbox, message) for message in made} == {"Ready"}
-    assert len(box.outbox.claim(OWNER)) == 3
+    assert {status(deployment.outbox, message) for message in made} == {"Ready"}
+    assert len(deployment.outbox.claim(OWNER)) == 3
 
 
 @pytest.mark.dialect("postgres")
-def test_the_pools_prepared_statements_that_are_gone_are_done_without(box: pysqlbox.Box) -> None:
+def test_the_pools_prepared_statements_that_are_gone_are_done_without(
+    deployment: pysqlbox.Deployment,
+) -> None:
     for _ in range(5):
-        put(box.outbox)
-    with box.connection() as raw:
+        put(deployment.outbox)
+    with deployment.connection() as raw:
         raw.pgconn.exec_(b"DEALLOCATE ALL")  # behind psycopg's back, as a pooler does
-    made = [put(box.outbox) for _ in range(5)]
+    made = [put(deployment.outbox) for _ in range(5)]
     assert len(set(made)) == 5

@@ -18,10 +18,10 @@ from pysqlbox.worker import Context, fixed
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import OWNER, Calls, nothing, put, put_many, status, threads, until
 
-Queue = pysqlbox.Outbox | pysqlbox.Inbox
+Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
-def test_a_second_argument_is_the_context(queue: Queue, make: MakeWorker) -> None:
+def test_a_second_argument_is_the_context(box: Box, make: MakeWorker) -> None:
     found: list[tuple[Any, Context]] = []
     worker = make()
 
@@ -32,23 +32,23 @@ def test_a_second_argument_is_the_context(queue: Queue, make: MakeWorker) -> Non
         assert not context.wait(0.01)
         found.append((message, context))
 
-    put(queue)
+    put(box)
     assert worker.drain() == 1
     ((message, context),) = found
     assert context.messages == [message]
     assert message.payload not in repr(context)
 
 
-def test_a_default_argument_is_no_context(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_a_default_argument_is_no_context(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     found: list[object] = []
     worker = make()
     worker.add_handler("t", lambda message, extra="own": found.append((message.id, extra)))
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.drain()
     assert found == [(message, "own")]
 
 
-def test_a_context_says_when_the_worker_stops(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_a_context_says_when_the_worker_stops(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     begun = threading.Event()
     worker = make()
 
@@ -59,16 +59,16 @@ def test_a_context_says_when_the_worker_stops(box: pysqlbox.Box, make: MakeWorke
         assert context.cancelled
         return pysqlbox.Release()
 
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.start()
     assert begun.wait(5)
     began = time.monotonic()
     assert worker.stop(10)
     assert time.monotonic() - began < 3
-    assert (status(box.outbox, message), box.outbox.get(message).attempt) == ("Ready", 0)
+    assert (status(deployment.outbox, message), deployment.outbox.get(message).attempt) == ("Ready", 0)
 
 
-def test_handlers_may_be_any_callable(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_handlers_may_be_any_callable(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     found: list[str] = []
 
     class Handler:
@@ -99,13 +99,13 @@ def test_handlers_may_be_any_callable(box: pysqlbox.Box, make: MakeWorker) -> No
     worker = make()
     for topic, handler in handlers.items():
         worker.add_handler(topic, handler)
-        put(box.outbox, topic)
+        put(deployment.outbox, topic)
     assert worker.drain() == len(handlers)
     assert sorted(found) == sorted(handlers)
     assert worker.stats().acked == len(handlers)
 
 
-def test_async_handlers_with_every_result(queue: Queue, make: MakeWorker) -> None:
+def test_async_handlers_with_every_result(box: Box, make: MakeWorker) -> None:
     worker = make(threads=2, backoff=fixed(5))
     loops: dict[str, set[int]] = {}
 
@@ -125,14 +125,14 @@ def test_async_handlers_with_every_result(queue: Queue, make: MakeWorker) -> Non
                 return pysqlbox.DeadLetter("dead")
         return None
 
-    made = {payload: put(queue, payload=payload) for payload in ("ok", "retry", "raise", "exit", "dead", "2")}
+    made = {payload: put(box, payload=payload) for payload in ("ok", "retry", "raise", "exit", "dead", "2")}
     assert worker.drain() == 6
-    found = {payload: status(queue, message) for payload, message in made.items()}
+    found = {payload: status(box, message) for payload, message in made.items()}
     assert found == {
         "ok": "Done", "retry": "Ready", "raise": "Ready", "exit": "Ready", "dead": "Failed", "2": "Done"
     }  # fmt: skip
-    assert queue.get(made["exit"]).last_error == "SystemExit: 1"
-    assert queue.get(made["raise"]).attempt == 1
+    assert box.get(made["exit"]).last_error == "SystemExit: 1"
+    assert box.get(made["raise"]).attempt == 1
     assert list(loops) == ["pysqlbox-loop"]
     assert len(loops["pysqlbox-loop"]) == 1, "there is one loop"
 
@@ -145,7 +145,7 @@ class Order:
     name: str | None = None
 
 
-def test_typed_handlers(queue: Queue, make: MakeWorker, caplog: pytest.LogCaptureFixture) -> None:
+def test_typed_handlers(box: Box, make: MakeWorker, caplog: pytest.LogCaptureFixture) -> None:
     found: list[Order] = []
     worker = make()
 
@@ -153,15 +153,15 @@ def test_typed_handlers(queue: Queue, make: MakeWorker, caplog: pytest.LogCaptur
     def handle(order: Order) -> None:
         found.append(order)
 
-    good = put(queue, payload={"number": 7, "name": "x"})
-    bad = [put(queue, payload=text) for text in ('{"number": "SECRET"}', "SECRET", "[]", "")]
+    good = put(box, payload={"number": 7, "name": "x"})
+    bad = [put(box, payload=text) for text in ('{"number": "SECRET"}', "SECRET", "[]", "")]
     with caplog.at_level(logging.DEBUG):
         worker.drain()
     assert found == [Order(7, "x")]
-    assert status(queue, good) == "Done"
+    assert status(box, good) == "Done"
     for message in bad:
-        stored = queue.get(message)
-        assert (status(queue, message), stored.attempt) == ("Failed", 0)
+        stored = box.get(message)
+        assert (status(box, message), stored.attempt) == ("Failed", 0)
         assert stored.last_error
         assert "SECRET" not in stored.last_error
     assert "SECRET" not in caplog.text
@@ -169,7 +169,7 @@ def test_typed_handlers(queue: Queue, make: MakeWorker, caplog: pytest.LogCaptur
 
 @pytest.mark.every_engine
 def test_a_handler_that_overruns_its_time_is_written_off(
-    queue: Queue, make: MakeWorker, calls: Calls, caplog: pytest.LogCaptureFixture
+    box: Box, make: MakeWorker, calls: Calls, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its message is retried, another thread takes its place, and its late answer counts for nothing."""
     go = threading.Event()
@@ -182,33 +182,33 @@ def test_a_handler_that_overruns_its_time_is_written_off(
         go.wait(20)
 
     worker.add_handler("t", calls.handler())
-    hanging = put(queue, "hangs")
-    group = [put(queue, "hangs", group_id="g"), put(queue, group_id="g")]
-    others = put_many(queue, 20)
+    hanging = put(box, "hangs")
+    group = [put(box, "hangs", group_id="g"), put(box, group_id="g")]
+    others = put_many(box, 20)
     worker.start()
-    until(lambda: len(calls.all) == 20 and status(queue, hanging) == "Ready")
-    until(lambda: queue.get(group[0]).attempt == 1)
+    until(lambda: len(calls.all) == 20 and status(box, hanging) == "Ready")
+    until(lambda: box.get(group[0]).attempt == 1)
     for message in (hanging, group[0]):
-        stored = queue.get(message)
+        stored = box.get(message)
         assert (stored.attempt, stored.owner_token) == (1, None)
         assert "0.3 seconds" in (stored.last_error or "")
-    assert queue.get(group[1]).owner_token is None
-    assert queue.get(group[1]).attempt == 0
+    assert box.get(group[1]).owner_token is None
+    assert box.get(group[1]).attempt == 0
     assert all(context.cancelled for context in contexts)
-    later = put(queue)
-    until(lambda: status(queue, later) == "Done")
+    later = put(box)
+    until(lambda: status(box, later) == "Done")
     go.set()
     assert worker.stop(5)
     until(lambda: not threads())
-    assert [status(queue, m) for m in (hanging, *group)] == ["Ready"] * 3
-    assert {status(queue, message) for message in others} == {"Done"}
+    assert [status(box, m) for m in (hanging, *group)] == ["Ready"] * 3
+    assert {status(box, message) for message in others} == {"Done"}
     stats = worker.stats()
     assert (stats.acked, stats.retried, stats.busy_threads) == (21, 2, 0)
     assert any("0.3 seconds" in r.getMessage() for r in caplog.records if r.levelno == logging.ERROR)
 
 
 def test_the_lease_of_a_handler_that_overran_is_not_extended(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
 ) -> None:
     """The message goes to somebody else while the first handler still hangs; its late answer does nothing."""
     go = threading.Event()
@@ -222,39 +222,41 @@ def test_the_lease_of_a_handler_that_overran_is_not_extended(
         calls.end(call)
 
     worker.add_handler("t", handle, timeout=0.2)
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.start()
-    until(lambda: status(box.outbox, message) == "Done")
+    until(lambda: status(deployment.outbox, message) == "Done")
     go.set()
     worker.stop(5)
     assert [call.attempt for call in calls.of(message)] == [0, 1]
     assert worker.stats().acked == 1
 
 
-def test_overrunning_counts_towards_max_attempts(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_overrunning_counts_towards_max_attempts(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     go = threading.Event()
     worker = make(threads=1, max_attempts=2, backoff=fixed(0.01))
     worker.add_handler("t", lambda _message: go.wait(20) and None, timeout=0.1)
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.start()
-    until(lambda: status(box.outbox, message) == "Failed")
+    until(lambda: status(deployment.outbox, message) == "Failed")
     assert (worker.stats().retried, worker.stats().dead) == (1, 1)
     go.set()
     worker.stop(5)
 
 
-def test_a_timeout_of_its_own_comes_before_the_workers(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_a_timeout_of_its_own_comes_before_the_workers(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     worker = make(handler_timeout=0.1, backoff=fixed(30))
     worker.add_handler("long", lambda _message: time.sleep(0.4), timeout=5)
     worker.add_handler("short", lambda _message: time.sleep(0.4))
-    long, short = put(box.outbox, "long"), put(box.outbox, "short")
+    long, short = put(deployment.outbox, "long"), put(deployment.outbox, "short")
     worker.drain()
-    assert status(box.outbox, long) == "Done"
-    assert box.outbox.get(short).attempt == 1
+    assert status(deployment.outbox, long) == "Done"
+    assert deployment.outbox.get(short).attempt == 1
 
 
 def test_a_hanging_handler_keeps_its_place_in_a_limited_topic_until_it_returns(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
 ) -> None:
     """It still uses whatever the limit protects. What waits for the place can be had by other workers."""
     go = threading.Event()
@@ -268,34 +270,39 @@ def test_a_hanging_handler_keeps_its_place_in_a_limited_topic_until_it_returns(
 
     worker.add_handler("t", handle, concurrency=1, timeout=0.3)
     worker.add_handler("free", nothing)
-    put(box.outbox, payload="hang")
-    made = put_many(box.outbox, 10)
+    put(deployment.outbox, payload="hang")
+    made = put_many(deployment.outbox, 10)
     worker.start()
-    until(lambda: box.outbox.get(made[0]).id and {box.outbox.get(m).owner_token for m in made} == {None})
+    until(
+        lambda: (
+            deployment.outbox.get(made[0]).id
+            and {deployment.outbox.get(m).owner_token for m in made} == {None}
+        )
+    )
     until(lambda: worker.stats().retried == 1)
-    free = put(box.outbox, "free")
+    free = put(deployment.outbox, "free")
     worker._run._scheduler.wake()  # type: ignore[union-attr]  # as a notification would
-    until(lambda: status(box.outbox, free) == "Done", 5)
+    until(lambda: status(deployment.outbox, free) == "Done", 5)
     time.sleep(0.2)
-    assert {status(box.outbox, message) for message in made} == {"Ready"}
-    assert {box.outbox.get(message).attempt for message in made} == {0}
+    assert {status(deployment.outbox, message) for message in made} == {"Ready"}
+    assert {deployment.outbox.get(message).attempt for message in made} == {0}
     go.set()
-    until(lambda: [status(box.outbox, message) for message in made] == ["Done"] * 10, 8)
+    until(lambda: [status(deployment.outbox, message) for message in made] == ["Done"] * 10, 8)
     assert calls.most == 1
     worker.stop(5)
-    more = put_many(box.outbox, 4)
+    more = put_many(deployment.outbox, 4)
     assert worker.drain() == 4
-    assert [status(box.outbox, message) for message in more] == ["Done"] * 4
+    assert [status(deployment.outbox, message) for message in more] == ["Done"] * 4
 
 
-def test_a_batch_that_overruns_is_retried_whole(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_a_batch_that_overruns_is_retried_whole(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     go = threading.Event()
     worker = make(threads=1, backoff=fixed(30))
     worker.add_handler("t", lambda _messages: go.wait(20) and None, batch=True, timeout=0.2)
-    made = put_many(box.outbox, 4)
+    made = put_many(deployment.outbox, 4)
     worker.start()
-    until(lambda: all(box.outbox.get(message).attempt == 1 for message in made))
+    until(lambda: all(deployment.outbox.get(message).attempt == 1 for message in made))
     go.set()
     worker.stop(5)
     assert worker.stats().retried == 4
-    assert box.outbox.claim(OWNER) == []
+    assert deployment.outbox.claim(OWNER) == []

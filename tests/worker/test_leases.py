@@ -15,12 +15,12 @@ from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import OWNER, Calls, put, put_many, status, until
 
-Queue = pysqlbox.Outbox | pysqlbox.Inbox
+Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
 @pytest.mark.every_engine
 def test_obx_053_ibx_078_a_handler_longer_than_its_lease_is_not_overtaken(
-    queue: Queue, make: MakeWorker, calls: Calls, db: Database
+    box: Box, make: MakeWorker, calls: Calls, db: Database
 ) -> None:
     """The lease keeper extends it, and those of what waits: in the group, in the batch, in other threads."""
     lease = 1 if db.dialect == "postgres" else 10  # Babelfish's first extend may take seconds
@@ -29,20 +29,20 @@ def test_obx_053_ibx_078_a_handler_longer_than_its_lease_is_not_overtaken(
         each.add_handler("t", calls.handler(sleep=1.4 * lease))
         each.add_handler("quick", calls.handler())
         each.add_handler("b", lambda _messages: time.sleep(1.4 * lease), batch=True)
-    made = [put(queue, group_id="g"), put(queue, "quick", group_id="g"), put(queue)]
-    made += [put(queue, "b"), put(queue, "b")]
+    made = [put(box, group_id="g"), put(box, "quick", group_id="g"), put(box)]
+    made += [put(box, "b"), put(box, "b")]
     worker.start()
     other.start()
     until(lambda: worker.stats().acked + other.stats().acked == 5, 30)
     worker.stop()
     other.stop()
     assert sorted(calls.ids) == made[:3]
-    assert {status(queue, message) for message in made} == {"Done"}
-    assert {queue.get(message).attempt for message in made} == {0}
+    assert {status(box, message) for message in made} == {"Done"}
+    assert {box.get(message).attempt for message in made} == {0}
 
 
 def test_what_waits_in_a_group_behind_a_slow_handler_keeps_its_lease(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
 ) -> None:
     worker = make(boxes=["outbox"], threads=1, lease_seconds=1, batch_size=10)
     release = threading.Event()
@@ -54,56 +54,56 @@ def test_what_waits_in_a_group_behind_a_slow_handler_keeps_its_lease(
         calls.end(call)
 
     worker.add_handler("t", handle)
-    made = put_many(box.outbox, 12, group_id="g")
+    made = put_many(deployment.outbox, 12, group_id="g")
     worker.start()
     until(lambda: len(calls.all) >= 5)
     time.sleep(0.5)
-    held = [message for message in made if status(box.outbox, message) == "InProgress"]
+    held = [message for message in made if status(deployment.outbox, message) == "InProgress"]
     assert len(held) > 1
     time.sleep(1.6)
-    box.outbox.reap()
-    assert [message for message in made if status(box.outbox, message) == "InProgress"] == held
-    assert box.outbox.claim(OWNER) == []
+    deployment.outbox.reap()
+    assert [message for message in made if status(deployment.outbox, message) == "InProgress"] == held
+    assert deployment.outbox.claim(OWNER) == []
     release.set()
     until(lambda: worker.stats().acked == 12)
     worker.stop()
     assert calls.ids == made
-    assert {box.outbox.get(message).attempt for message in made} == {0}
+    assert {deployment.outbox.get(message).attempt for message in made} == {0}
 
 
 def test_what_was_claimed_with_a_slow_message_does_not_wait_for_it(
-    queue: Queue, make: MakeWorker, calls: Calls
+    box: Box, make: MakeWorker, calls: Calls
 ) -> None:
     go = threading.Event()
     worker = make(threads=2, poll_seconds=30, listen=False)
     worker.add_handler("slow", lambda _message: go.wait(10) and None)
     worker.add_handler("t", calls.handler())
-    slow = put(queue, "slow")
-    made = put_many(queue, 60)
+    slow = put(box, "slow")
+    made = put_many(box, 60)
     worker.start()
-    until(lambda: {status(queue, message) for message in made} == {"Done"}, 5)
-    assert status(queue, slow) == "InProgress"
+    until(lambda: {status(box, message) for message in made} == {"Done"}, 5)
+    assert status(box, slow) == "InProgress"
     go.set()
     assert worker.stop(5)
-    assert status(queue, slow) == "Done"
+    assert status(box, slow) == "Done"
 
 
 def test_what_was_finished_before_a_slow_message_is_settled_meanwhile(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
 ) -> None:
     worker = make(threads=1, boxes=["outbox"])
     go = threading.Event()
     worker.add_handler("slow", lambda _message: go.wait(10) and None)
     worker.add_handler("t", calls.handler())
-    made = [put(box.outbox), put(box.outbox), put(box.outbox, "slow")]
+    made = [put(deployment.outbox), put(deployment.outbox), put(deployment.outbox, "slow")]
     worker.start()
-    until(lambda: status(box.outbox, made[0]) == status(box.outbox, made[1]) == "Done", 5)
-    assert status(box.outbox, made[2]) == "InProgress"
+    until(lambda: status(deployment.outbox, made[0]) == status(deployment.outbox, made[1]) == "Done", 5)
+    assert status(deployment.outbox, made[2]) == "InProgress"
     go.set()
     worker.stop(5)
 
 
-def lose(db: Database, queue: Queue, ids: list[int]) -> None:
+def lose(db: Database, box: Box, ids: list[int]) -> None:
     """Lets leases run out on the server's clock, and somebody else claim the messages.
 
     The worker's one thread is in a handler: it does not claim them itself.
@@ -111,7 +111,7 @@ def lose(db: Database, queue: Queue, ids: list[int]) -> None:
     taken: set[int] = set()
     for _ in range(5):  # unless the lease keeper was just in between
         db.advance(120)
-        taken |= {message.id for message in queue.claim(OWNER, batch_size=100, lease_seconds=10_000)}
+        taken |= {message.id for message in box.claim(OWNER, batch_size=100, lease_seconds=10_000)}
         if set(ids) <= taken:
             return
     raise AssertionError(f"only {taken} of {ids} could be claimed")
@@ -119,7 +119,7 @@ def lose(db: Database, queue: Queue, ids: list[int]) -> None:
 
 @pytest.mark.parametrize("where", ["group", "limited"])
 def test_a_waiting_message_whose_lease_is_lost_is_not_begun(
-    queue: Queue, make: MakeWorker, db: Database, where: str, caplog: pytest.LogCaptureFixture
+    box: Box, make: MakeWorker, db: Database, where: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     calls = Calls()
     go = threading.Event()
@@ -135,13 +135,13 @@ def test_a_waiting_message_whose_lease_is_lost_is_not_begun(
         calls.end(call)
 
     group = "g" if where == "group" else None
-    put(queue, group_id=group)  # a group's claims grow after the first
+    put(box, group_id=group)  # a group's claims grow after the first
     worker.drain()
-    made = put_many(queue, 3, group_id=group)
+    made = put_many(box, 3, group_id=group)
     worker.start()
     until(lambda: len(calls.all) == 2)
-    until(lambda: status(queue, made[1]) == "InProgress")
-    lose(db, queue, made)
+    until(lambda: status(box, made[1]) == "InProgress")
+    lose(db, box, made)
     until(lambda: contexts[1].cancelled, 5, "the context of a lost message says so")
     go.set()
     until(lambda: worker.stats().busy_threads == 0)
@@ -149,12 +149,12 @@ def test_a_waiting_message_whose_lease_is_lost_is_not_begun(
     assert calls.ids[1:] == made[:1]
     assert any("lost the lease" in record.getMessage() for record in caplog.records)
     # The answer of the one that ran came too late: the other one still has it.
-    assert {status(queue, message) for message in made} == {"InProgress"}
+    assert {status(box, message) for message in made} == {"InProgress"}
 
 
 @pytest.mark.every_engine
 def test_a_lost_message_is_handled_by_the_same_worker_when_it_comes_back(
-    queue: Queue, make: MakeWorker, db: Database
+    box: Box, make: MakeWorker, db: Database
 ) -> None:
     calls = Calls()
     go = threading.Event()
@@ -167,21 +167,21 @@ def test_a_lost_message_is_handled_by_the_same_worker_when_it_comes_back(
             go.wait(10)
         calls.end(call)
 
-    made = put_many(queue, 3)
+    made = put_many(box, 3)
     worker.start()
-    until(lambda: len(calls.all) == 1 and status(queue, made[2]) == "InProgress")
-    lose(db, queue, made)
+    until(lambda: len(calls.all) == 1 and status(box, made[2]) == "InProgress")
+    lose(db, box, made)
     time.sleep(1.3)  # the keeper asks once per third of a lease
     go.set()
     until(lambda: worker.stats().busy_threads == 0)
-    queue.release(OWNER, made)
-    until(lambda: {status(queue, message) for message in made} == {"Done"})
+    box.release(OWNER, made)
+    until(lambda: {status(box, message) for message in made} == {"Done"})
     worker.stop()
     assert sorted(calls.ids[1:]) == made
 
 
 def test_a_worker_that_was_frozen_begins_nothing_whose_lease_has_run_out(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls, monkeypatch: pytest.MonkeyPatch
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that slept: before anybody asks the database, its own clock says that the leases are over."""
     worker = make(threads=1, lease_seconds=1, boxes=["outbox"])
@@ -189,22 +189,25 @@ def test_a_worker_that_was_frozen_begins_nothing_whose_lease_has_run_out(
     monkeypatch.setattr("pysqlbox.worker.lease_keeper.LeaseKeeper._look", lambda *_: None)
     worker.add_handler("slow", calls.handler(sleep=1.2))
     worker.add_handler("t", calls.handler())
-    made = [put(box.outbox, "slow"), put(box.outbox), put(box.outbox, group_id="g")]
+    made = [put(deployment.outbox, "slow"), put(deployment.outbox), put(deployment.outbox, group_id="g")]
     worker.start()
-    until(lambda: status(box.outbox, made[2]) == "Done" and status(box.outbox, made[1]) == "Done", 5)
+    until(
+        lambda: status(deployment.outbox, made[2]) == "Done" and status(deployment.outbox, made[1]) == "Done",
+        5,
+    )
     worker.stop()
     assert [call.attempt for message in made[1:] for call in calls.of(message)] == [1, 1]
 
 
 def test_claims_grow_and_shrink_with_how_long_handlers_take(
-    box: pysqlbox.Box, make: MakeWorker, caplog: pytest.LogCaptureFixture
+    deployment: pysqlbox.Deployment, make: MakeWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At first few, then as many as take a few hundredths of a second, at most the batch size."""
     worker = make(boxes=["outbox"], threads=1, batch_size=40)
     worker.add_handler("quick", lambda _message: None)
     worker.add_handler("slow", lambda _message: time.sleep(0.03))
-    put_many(box.outbox, 400, "quick")
-    put_many(box.outbox, 20, "slow")
+    put_many(deployment.outbox, 400, "quick")
+    put_many(deployment.outbox, 20, "slow")
     with caplog.at_level(logging.DEBUG, "pysqlbox.worker"):
         worker.drain()
     sizes = [int(r.args[2]) for r in caplog.records if "claimed %d of %d" in r.msg]  # type: ignore[index,arg-type]

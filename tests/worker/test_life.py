@@ -31,24 +31,24 @@ from tests.worker.support import (
     until,
 )
 
-Queue = pysqlbox.Outbox | pysqlbox.Inbox
+Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
 @pytest.mark.every_engine
-def test_drain_answers_how_many_results_there_were_and_ends(
-    queue: Queue, make: MakeWorker, calls: Calls
-) -> None:
+def test_drain_answers_how_many_results_there_were_and_ends(box: Box, make: MakeWorker, calls: Calls) -> None:
     worker = make()
     worker.add_handler("t", calls.handler(None, pysqlbox.Retry(delay=100), pysqlbox.DeadLetter("d"), None))
     assert worker.drain() == 0
-    put_many(queue, 20)
+    put_many(box, 20)
     assert worker.drain() == 20
     assert worker.drain() == 0
     assert threads() == []
     assert len(calls.all) == 20
 
 
-def test_drain_takes_what_handlers_put_in_meanwhile(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_drain_takes_what_handlers_put_in_meanwhile(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     """Also in the other box, and behind a message of the same group."""
     worker = make(threads=3)
 
@@ -56,48 +56,52 @@ def test_drain_takes_what_handlers_put_in_meanwhile(box: pysqlbox.Box, make: Mak
     def handle(message: Any) -> None:
         depth = int(message.payload)
         if depth:
-            other = box.inbox if isinstance(message, pysqlbox.OutboxMessage) else box.outbox
+            other = deployment.inbox if isinstance(message, pysqlbox.OutboxMessage) else deployment.outbox
             put(other, payload=str(depth - 1), group_id="g" if depth % 2 else None)
 
-    put(box.outbox, payload="12")
+    put(deployment.outbox, payload="12")
     assert worker.drain() == 13
 
 
-def test_drain_gets_through_many_expired_messages(box: pysqlbox.Box, make: MakeWorker, db: Database) -> None:
+def test_drain_gets_through_many_expired_messages(
+    deployment: pysqlbox.Deployment, make: MakeWorker, db: Database
+) -> None:
     """A claim gives up after some thousands and answers empty; what lies behind is handled all the same."""
     soon = server_now(db) + timedelta(seconds=60)
     for _ in range(6):
-        put_many(box.outbox, 5000, expires_at=soon)
-    put(box.outbox, "t")
+        put_many(deployment.outbox, 5000, expires_at=soon)
+    put(deployment.outbox, "t")
     db.advance(120)
     worker = make(threads=2)
     worker.add_handler("t", nothing)
     assert worker.drain() == 1
-    assert box.outbox.stats()[-1].dead == 30_000
+    assert deployment.outbox.stats()[-1].dead == 30_000
 
 
-def test_drain_waits_for_no_delays(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_drain_waits_for_no_delays(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     worker = make()
     worker.add_handler("t", lambda _message: pysqlbox.Retry(delay=0.8))
-    put_many(box.outbox, 5)
+    put_many(deployment.outbox, 5)
     began = time.monotonic()
     assert worker.drain() == 5
     assert time.monotonic() - began < 0.8
 
 
-def test_drain_of_a_started_worker_ends_it(box: pysqlbox.Box, make: MakeWorker, calls: Calls) -> None:
+def test_drain_of_a_started_worker_ends_it(
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
+) -> None:
     worker = make()
     worker.add_handler("t", calls.handler(sleep=0.01))
-    made = put_many(box.outbox, 30)
+    made = put_many(deployment.outbox, 30)
     worker.start()
     worker.drain()
-    assert {status(box.outbox, message) for message in made} == {"Done"}
+    assert {status(deployment.outbox, message) for message in made} == {"Done"}
     assert threads() == []
     worker.start()
     worker.stop()
 
 
-def test_start_stop_and_start_again(queue: Queue, make: MakeWorker, calls: Calls) -> None:
+def test_start_stop_and_start_again(box: Box, make: MakeWorker, calls: Calls) -> None:
     worker = make()
     worker.add_handler("t", calls.handler())
     assert worker.stop()
@@ -105,101 +109,101 @@ def test_start_stop_and_start_again(queue: Queue, make: MakeWorker, calls: Calls
         worker.start()
         with pytest.raises(InvalidState):
             worker.start()
-        message = put(queue)
-        until(lambda message=message: status(queue, message) == "Done")  # type: ignore[misc]
+        message = put(box)
+        until(lambda message=message: status(box, message) == "Done")  # type: ignore[misc]
         assert worker.stop()
         assert worker.stop()
         assert worker.stats().acked == turn
-    left = put(queue)
+    left = put(box)
     time.sleep(0.15)
-    assert status(queue, left) == "Ready"
+    assert status(box, left) == "Ready"
     with worker:
-        until(lambda: status(queue, left) == "Done")
+        until(lambda: status(box, left) == "Done")
     assert threads() == []
 
 
 def test_stop_lets_handlers_finish_and_releases_the_rest_at_once(
-    queue: Queue, make: MakeWorker, calls: Calls
+    box: Box, make: MakeWorker, calls: Calls
 ) -> None:
     """Before the running ones have ended, the others can be had; no attempt is counted."""
     worker = make(threads=1)
     worker.add_handler("t", calls.handler(sleep=0.8))
-    made = put_many(queue, 4)
-    group = put_many(queue, 3, group_id="g")
+    made = put_many(box, 4)
+    group = put_many(box, 3, group_id="g")
     worker.start()
-    until(lambda: calls.all and status(queue, made[3]) == "InProgress")
+    until(lambda: calls.all and status(box, made[3]) == "InProgress")
     running = calls.all[0].id
     stopper = threading.Thread(target=worker.stop)
     stopper.start()
-    until(lambda: sum(status(queue, i) == "InProgress" for i in made + group) == 1, 0.6)
-    assert status(queue, running) == "InProgress"
+    until(lambda: sum(status(box, i) == "InProgress" for i in made + group) == 1, 0.6)
+    assert status(box, running) == "InProgress"
     stopper.join()
-    assert status(queue, running) == "Done"
+    assert status(box, running) == "Done"
     assert len(calls.all) == 1
-    assert {queue.get(message).attempt for message in made + group} == {0}
-    assert len(queue.claim(OWNER)) == 6
+    assert {box.get(message).attempt for message in made + group} == {0}
+    assert len(box.claim(OWNER)) == 6
     stats = worker.stats()
     assert (stats.acked, stats.busy_threads) == (1, 0)
     assert threads() == []
 
 
 def test_stop_releases_the_rest_of_a_group_whose_first_is_running(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
 ) -> None:
     worker = make(threads=1)
     worker.add_handler("t", calls.handler(None, sleep=0.6))
     worker.add_handler("quick", calls.handler())
-    put_many(box.outbox, 20, "quick", group_id="g")
+    put_many(deployment.outbox, 20, "quick", group_id="g")
     worker.drain()
-    made = put_many(box.outbox, 4, group_id="g")
+    made = put_many(deployment.outbox, 4, group_id="g")
     worker.start()
     until(lambda: any(call.topic == "t" for call in calls.all))
     stopper = threading.Thread(target=worker.stop)
     stopper.start()
-    until(lambda: [status(box.outbox, i) for i in made[1:]] == ["Ready"] * 3, 0.5)
+    until(lambda: [status(deployment.outbox, i) for i in made[1:]] == ["Ready"] * 3, 0.5)
     stopper.join()
-    assert [status(box.outbox, i) for i in made] == ["Done", "Ready", "Ready", "Ready"]
-    assert [message.id for message in box.outbox.claim(OWNER)] == made[1:]
+    assert [status(deployment.outbox, i) for i in made] == ["Done", "Ready", "Ready", "Ready"]
+    assert [message.id for message in deployment.outbox.claim(OWNER)] == made[1:]
 
 
 def test_a_handler_that_outlasts_the_timeout_of_stop_is_released(
-    queue: Queue, make: MakeWorker, calls: Calls, caplog: pytest.LogCaptureFixture
+    box: Box, make: MakeWorker, calls: Calls, caplog: pytest.LogCaptureFixture
 ) -> None:
     go = threading.Event()
     worker = make(threads=2)
     worker.add_handler("t", lambda message: calls.begin(message) and go.wait(20) and None)
-    message = put(queue)
-    done = put(queue, "done")
+    message = put(box)
+    done = put(box, "done")
     worker.add_handler("done", nothing)
     worker.start()
-    until(lambda: calls.all and status(queue, done) == "Done")
+    until(lambda: calls.all and status(box, done) == "Done")
     began = time.monotonic()
     assert worker.stop(0.3) is False
     assert 0.25 < time.monotonic() - began < 3
-    assert (status(queue, message), queue.get(message).attempt) == ("Ready", 0)
+    assert (status(box, message), box.get(message).attempt) == ("Ready", 0)
     assert any("still being handled" in record.getMessage() for record in caplog.records)
     assert worker.stats().busy_threads == 0
     # The worker can start again; what the old thread answers counts no more.
-    queue.claim(OWNER)
+    box.claim(OWNER)
     worker.start()
     go.set()
     until(lambda: len(threads()) == 4 if "listener" in str(threads()) else 3)
     time.sleep(0.1)
-    assert status(queue, message) == "InProgress"
+    assert status(box, message) == "InProgress"
     assert worker.stop()
     until(lambda: not threads())
     assert worker.stats().acked == 1
 
 
-def test_stop_from_within_a_handler(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_stop_from_within_a_handler(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     worker = make(boxes=["outbox"])
     answers: list[bool] = []
     worker.add_handler("t", lambda _message: answers.append(worker.stop(5)))
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.start()
     until(lambda: not threads())
     assert answers == [False]
-    assert status(box.outbox, message) == "Done", "it is not released while it is being handled"
+    assert status(deployment.outbox, message) == "Done", "it is not released while it is being handled"
     assert worker.stats().released == 0
 
 
@@ -215,8 +219,10 @@ def test_stop_while_the_database_is_idle_is_quick(make: MakeWorker) -> None:
 
 @pytest.mark.every_engine
 @pytest.mark.dialect("postgres")
-def test_no_threads_and_no_connections_are_left(db: Database, make: MakeWorker, box: pysqlbox.Box) -> None:
-    box.close()
+def test_no_threads_and_no_connections_are_left(
+    db: Database, make: MakeWorker, deployment: pysqlbox.Deployment
+) -> None:
+    deployment.close()
     until(lambda: connections(db) == 0)
     with pysqlbox.connect(db.url, schema=db.schema) as other:
         put_many(other.outbox, 50)
@@ -227,13 +233,16 @@ def test_no_threads_and_no_connections_are_left(db: Database, make: MakeWorker, 
     # A connection for each thread, the lease keeper, the listener, the caretaker, and the box's own.
     assert connections(db) <= 4 + 3 + 1
     worker.stop()
-    box.close()
+    deployment.close()
     assert threads() == []
     until(lambda: connections(db) == 0)
 
 
 def test_a_fault_of_the_package_itself_costs_no_thread(
-    box: pysqlbox.Box, make: MakeWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    deployment: pysqlbox.Deployment,
+    make: MakeWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     costs, looks = iter(range(1000)), iter(range(1000))
     note, extend = ServedBox.note_cost, LeaseKeeper._extend_all
@@ -252,16 +261,16 @@ def test_a_fault_of_the_package_itself_costs_no_thread(
     monkeypatch.setattr(LeaseKeeper, "_extend_all", extend_all)
     worker = make(threads=1, lease_seconds=2)
     worker.add_handler("t", nothing)
-    put(box.outbox)
+    put(deployment.outbox)
     worker.start()
     until(lambda: "never seen before" in caplog.text)
-    made = put_many(box.outbox, 5)
-    until(lambda: {status(box.outbox, message) for message in made} == {"Done"})
+    made = put_many(deployment.outbox, 5)
+    until(lambda: {status(deployment.outbox, message) for message in made} == {"Done"})
     assert worker.stop()
     assert threads() == []
 
 
-def test_stats_tell_what_happened(queue: Queue, make: MakeWorker) -> None:
+def test_stats_tell_what_happened(box: Box, make: MakeWorker) -> None:
     answers: dict[str, Any] = {
         "ack": None, "retry": pysqlbox.Retry(delay=9), "dead": pysqlbox.DeadLetter("d")
     }  # fmt: skip
@@ -269,7 +278,7 @@ def test_stats_tell_what_happened(queue: Queue, make: MakeWorker) -> None:
     for topic, answer in answers.items():
         worker.add_handler(topic, lambda _message, answer=answer: answer)
     for topic, count in (("ack", 5), ("retry", 3), ("dead", 2)):
-        put_many(queue, count, topic)
+        put_many(box, count, topic)
     worker.start()
     until(lambda: worker.stats().handled == 10)
     worker.stop()
@@ -280,17 +289,17 @@ def test_stats_tell_what_happened(queue: Queue, make: MakeWorker) -> None:
 
 def test_a_worker_shows_no_secrets(db: Database) -> None:
     scheme = "postgresql" if db.dialect == "postgres" else "mssql"
-    with pysqlbox.connect(f"{scheme}://u:hunter2@localhost:1/x") as box:
-        assert "hunter2" not in repr(box.worker())
+    with pysqlbox.connect(f"{scheme}://u:hunter2@localhost:1/x") as deployment:
+        assert "hunter2" not in repr(deployment.worker())
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_run_ends_on_a_signal_and_puts_the_old_handlers_back(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls, number: signal.Signals
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, number: signal.Signals
 ) -> None:
     worker = make()
     worker.add_handler("t", calls.handler(sleep=0.3))
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     before = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)]
 
     def interrupt() -> None:
@@ -301,17 +310,17 @@ def test_run_ends_on_a_signal_and_puts_the_old_handlers_back(
     sender.start()
     worker.run()
     sender.join()
-    assert status(box.outbox, message) == "Done"
+    assert status(deployment.outbox, message) == "Done"
     assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == before
     assert threads() == []
 
 
 def test_run_ends_when_another_thread_stops_the_worker(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
 ) -> None:
     worker = make()
     worker.add_handler("t", calls.handler(sleep=0.2))
-    message = put(box.outbox)
+    message = put(deployment.outbox)
 
     def stop() -> None:
         until(lambda: calls.all)
@@ -321,7 +330,7 @@ def test_run_ends_when_another_thread_stops_the_worker(
     stopper.start()
     worker.run()
     stopper.join()
-    assert status(box.outbox, message) == "Done"
+    assert status(deployment.outbox, message) == "Done"
     assert threads() == []
 
 

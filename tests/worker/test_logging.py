@@ -12,7 +12,7 @@ from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import Calls, nothing, put, put_many, until
 
-Queue = pysqlbox.Outbox | pysqlbox.Inbox
+Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
 def messages(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
@@ -25,7 +25,7 @@ def messages(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
 
 
 def test_obx_098_ibx_110_handler_calls_are_logged_with_topic_and_message(
-    queue: Queue, make: MakeWorker, caplog: pytest.LogCaptureFixture
+    box: Box, make: MakeWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """However they are called: alone, in groups, in batches, limited, by coroutines."""
 
@@ -37,44 +37,44 @@ def test_obx_098_ibx_110_handler_calls_are_logged_with_topic_and_message(
     worker.add_handler("batch", nothing, batch=True)
     worker.add_handler("limited", nothing, concurrency=1)
     worker.add_handler("async", coroutine)
-    made = {topic: put(queue, topic) for topic in ("plain", "batch", "limited", "async")}
-    made["plain "] = put(queue, "plain", group_id="g")
+    made = {topic: put(box, topic) for topic in ("plain", "batch", "limited", "async")}
+    made["plain "] = put(box, "plain", group_id="g")
     with caplog.at_level(logging.INFO):
         worker.drain()
     said = messages(caplog, logging.INFO)
     for topic, message in made.items():
-        line = f"{queue.name}: {topic.strip()} message {message}"
+        line = f"{box.name}: {topic.strip()} message {message}"
         assert len([text for text in said if text.startswith(line)]) == 1, line
 
 
 def test_obx_099_ibx_111_exceptions_are_logged_as_errors_with_message_and_details(
-    queue: Queue, make: MakeWorker, caplog: pytest.LogCaptureFixture
+    box: Box, make: MakeWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = make()
     worker.add_handler("plain", Calls().handler(ValueError("what went wrong")))
     worker.add_handler("batch", Calls().handler(), batch=True)  # it takes no list: AttributeError
-    made = [put(queue, "plain"), put(queue, "plain", group_id="g"), put(queue, "batch")]
+    made = [put(box, "plain"), put(box, "plain", group_id="g"), put(box, "batch")]
     worker.drain()
     records = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(records) == 3
     for message in made:
         (record,) = [r for r in records if f"message {message}," in r.getMessage()]
         assert record.exc_info is not None
-        assert queue.name in record.getMessage()
+        assert box.name in record.getMessage()
     assert "what went wrong" in caplog.text
     assert "Traceback" in caplog.text
 
 
 def test_obx_101_ibx_113_the_worker_names_the_store(
-    db: Database, queue: Queue, caplog: pytest.LogCaptureFixture
+    db: Database, box: Box, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its name in the log is the box's, as in everything else that the package logs."""
-    with pysqlbox.connect(db.url, schema=db.schema, store="shop 7") as box:
-        worker = box.worker(boxes=[queue.name], reap_seconds=None, cleanup_seconds=None)
+    with pysqlbox.connect(db.url, schema=db.schema, store="shop 7") as deployment:
+        worker = deployment.worker(boxes=[box.name], reap_seconds=None, cleanup_seconds=None)
         worker.add_handler("t", Calls().handler(ValueError("x")))
         worker.add_handler("limited", nothing, concurrency=1)
         for topic in ("t", "unknown", "limited"):
-            put(queue, topic)
+            put(box, topic)
         with caplog.at_level(logging.DEBUG, "pysqlbox.worker"):
             worker.drain()
     said = [record.getMessage() for record in caplog.records if record.name == "pysqlbox.worker"]
@@ -83,18 +83,18 @@ def test_obx_101_ibx_113_the_worker_names_the_store(
 
 
 def test_obx_097_ibx_109_the_worker_logs_its_claims(
-    queue: Queue, make: MakeWorker, caplog: pytest.LogCaptureFixture
+    box: Box, make: MakeWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
     worker = make(threads=1)
     worker.add_handler("t", nothing)
-    put_many(queue, 3)
+    put_many(box, 3)
     with caplog.at_level(logging.DEBUG, "pysqlbox.worker"):
         worker.drain()
-    assert any(text.startswith(f"{queue.name}: claimed 3 of ") for text in messages(caplog, logging.DEBUG))
+    assert any(text.startswith(f"{box.name}: claimed 3 of ") for text in messages(caplog, logging.DEBUG))
 
 
 def test_obx_119_ibx_127_no_payload_is_ever_logged(
-    queue: Queue, make: MakeWorker, caplog: pytest.LogCaptureFixture
+    box: Box, make: MakeWorker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever happens to it: done, retried, dead, unknown, undecodable, overrun, released."""
     go = threading.Event()
@@ -111,10 +111,10 @@ def test_obx_119_ibx_127_no_payload_is_ever_logged(
     }  # fmt: skip
     for topic, handler in handlers.items():
         worker.add_handler(topic, handler)
-        put(queue, topic, payload=secret, headers={"h": secret})
+        put(box, topic, payload=secret, headers={"h": secret})
     worker.add_handler("batch", lambda _messages: 17, batch=True)
-    put(queue, "batch", payload=secret, headers={"h": secret})
-    put(queue, "unknown", payload=secret, headers={"h": secret})
+    put(box, "batch", payload=secret, headers={"h": secret})
+    put(box, "unknown", payload=secret, headers={"h": secret})
     with caplog.at_level(logging.DEBUG):
         worker.start()
         until(lambda: (worker.stats().handled, worker.stats().released) == (7, 1))

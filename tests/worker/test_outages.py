@@ -50,11 +50,13 @@ def behind_proxy(db: Database, **options: Any) -> Iterator[tuple[Proxy, Worker]]
             worker.stop(0.5)
 
 
-def test_a_stalled_database_makes_no_handler_late(db: Database, box: pysqlbox.Box, calls: Calls) -> None:
+def test_a_stalled_database_makes_no_handler_late(
+    db: Database, deployment: pysqlbox.Deployment, calls: Calls
+) -> None:
     """The time of a handler begins when it is called, not when something was asked of the database."""
     with behind_proxy(db, threads=1, handler_timeout=0.4) as (between, worker):
         worker.add_handler("t", calls.handler(sleep=0.04))
-        made = put_many(box.outbox, 40)
+        made = put_many(deployment.outbox, 40)
         worker.start()
         until(lambda: len(calls.all) >= 3)
         between.frozen.set()
@@ -68,7 +70,7 @@ def test_a_stalled_database_makes_no_handler_late(db: Database, box: pysqlbox.Bo
 
 @pytest.mark.every_engine
 def test_what_was_finished_during_an_outage_is_settled_with_its_result(
-    db: Database, box: pysqlbox.Box, monkeypatch: pytest.MonkeyPatch, calls: Calls
+    db: Database, deployment: pysqlbox.Deployment, monkeypatch: pytest.MonkeyPatch, calls: Calls
 ) -> None:
     """However many connections were tried meanwhile, and although a handler overran its time in between."""
     monkeypatch.setattr(lease_keeper, "LIMIT_SECONDS", 1.0)
@@ -84,27 +86,29 @@ def test_what_was_finished_during_an_outage_is_settled_with_its_result(
             return pysqlbox.DeadLetter("no") if message.payload == "dead" else None
 
         worker.add_handler("hangs", lambda _message: time.sleep(3), timeout=0.5)
-        made = [put(box.outbox), put(box.outbox, payload="dead"), put(box.outbox)]
-        hanging = put(box.outbox, "hangs")
+        made = [put(deployment.outbox), put(deployment.outbox, payload="dead"), put(deployment.outbox)]
+        hanging = put(deployment.outbox, "hangs")
         worker.start()
-        until(lambda: len(calls.all) == 3 and status(box.outbox, hanging) == "InProgress")
+        until(lambda: len(calls.all) == 3 and status(deployment.outbox, hanging) == "InProgress")
         between.frozen.set()
         go.set()
         time.sleep(3)
         between.frozen.clear()
-        until(lambda: [status(box.outbox, message) for message in made] == ["Done", "Failed", "Done"], 20)
-        until(lambda: box.outbox.get(hanging).attempt == 1, 20)
+        until(
+            lambda: [status(deployment.outbox, message) for message in made] == ["Done", "Failed", "Done"], 20
+        )
+        until(lambda: deployment.outbox.get(hanging).attempt == 1, 20)
         assert sorted(calls.ids) == made, "handled again"
         worker.stop(5)
 
 
 @pytest.mark.every_engine
 def test_a_silent_database_is_reported_within_ten_seconds_and_holds_up_no_end(
-    db: Database, box: pysqlbox.Box, caplog: pytest.LogCaptureFixture, calls: Calls
+    db: Database, deployment: pysqlbox.Deployment, caplog: pytest.LogCaptureFixture, calls: Calls
 ) -> None:
     with behind_proxy(db, threads=2) as (between, worker):
         worker.add_handler("t", calls.handler())
-        put(box.outbox)
+        put(deployment.outbox)
         worker.start()
         until(lambda: worker.stats().acked == 1)
         between.frozen.set()
@@ -118,11 +122,11 @@ def test_a_silent_database_is_reported_within_ten_seconds_and_holds_up_no_end(
 
 
 def test_a_process_ends_in_time_though_the_database_says_nothing(
-    db: Database, box: pysqlbox.Box, tmp_path: Path
+    db: Database, deployment: pysqlbox.Deployment, tmp_path: Path
 ) -> None:
     journal = Journal(tmp_path / "journal")
     with proxy(db) as (between, url), processes(db, journal) as start:
-        fill(box, 2, sleep=1.0)
+        fill(deployment, 2, sleep=1.0)
         process = start(url, stop_timeout=1.0)
         until(lambda: len(journal.of("begin")) == 2)
         between.frozen.set()
@@ -135,24 +139,27 @@ def test_a_process_ends_in_time_though_the_database_says_nothing(
 
 
 def test_a_call_that_takes_too_long_is_cut_off_and_made_again(
-    db: Database, box: pysqlbox.Box, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    db: Database,
+    deployment: pysqlbox.Deployment,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(database, "CALL_SECONDS", 0.5)
     with behind_proxy(db, threads=1, poll_seconds=0.05, listen=False, lease_seconds=1) as (between, worker):
         worker.add_handler("t", nothing)
         worker.start()
-        message = put(box.outbox)
-        until(lambda: status(box.outbox, message) == "Done")
+        message = put(deployment.outbox)
+        until(lambda: status(deployment.outbox, message) == "Done")
         between.frozen.set()
         until(lambda: "did not answer in time" in caplog.text)
         between.frozen.clear()  # the claim that was cut off may still reach the server, and get the message
-        message = put(box.outbox)
-        until(lambda: status(box.outbox, message) == "Done")
+        message = put(deployment.outbox)
+        until(lambda: status(deployment.outbox, message) == "Done")
         worker.stop()
 
 
 def test_a_worker_waits_for_a_database_that_is_down_at_the_start(
-    db: Database, box: pysqlbox.Box, caplog: pytest.LogCaptureFixture
+    db: Database, deployment: pysqlbox.Deployment, caplog: pytest.LogCaptureFixture
 ) -> None:
     with proxy(db) as (between, url):
         port = between.port
@@ -165,9 +172,9 @@ def test_a_worker_waits_for_a_database_that_is_down_at_the_start(
         time.sleep(0.5)
         assert running(worker)
         assert sum("waiting for it" in record.getMessage() for record in caplog.records) == 1
-        message = put(box.queue("mail"))
+        message = put(deployment.box("mail"))
         with proxy(db, port=port):
-            until(lambda: status(box.queue("mail"), message) == "Done", 15)
+            until(lambda: status(deployment.box("mail"), message) == "Done", 15)
             worker.stop()
             runner.join(5)
     assert not runner.is_alive()
@@ -201,10 +208,12 @@ def test_what_waiting_does_not_mend_is_said_at_once(db: Database, caplog: pytest
         assert "waiting" not in caplog.text
 
 
-def test_interrupting_drain_stops_the_worker(box: pysqlbox.Box, make: MakeWorker, calls: Calls) -> None:
+def test_interrupting_drain_stops_the_worker(
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
+) -> None:
     worker = make(boxes=["outbox"], threads=2)
     worker.add_handler("t", calls.handler(sleep=0.3))
-    made = put_many(box.outbox, 20)
+    made = put_many(deployment.outbox, 20)
 
     def interrupt() -> None:
         until(lambda: calls.all)
@@ -217,14 +226,17 @@ def test_interrupting_drain_stops_the_worker(box: pysqlbox.Box, make: MakeWorker
     sender.join()
     assert not running(worker)
     assert threads() == []
-    found = [status(box.outbox, message) for message in made]
+    found = [status(deployment.outbox, message) for message in made]
     assert set(found) == {"Done", "Ready"}
     assert found.count("Done") == len(calls.all) == worker.stats().acked
-    assert len(box.outbox.claim(OWNER)) == found.count("Ready")
+    assert len(deployment.outbox.claim(OWNER)) == found.count("Ready")
 
 
 def test_what_the_database_refuses_costs_the_others_nothing(
-    box: pysqlbox.Box, make: MakeWorker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    deployment: pysqlbox.Deployment,
+    make: MakeWorker,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A batch that is refused as a whole is settled one by one."""
     from pysqlbox.worker import outcomes
@@ -234,11 +246,13 @@ def test_what_the_database_refuses_costs_the_others_nothing(
     worker.add_handler("bad", lambda _message: pysqlbox.DeadLetter("nul \0"))
     worker.add_handler("t", nothing)
     worker.add_handler("dead", lambda _message: pysqlbox.DeadLetter("d"))
-    bad = put(box.outbox, "bad")
-    good, dead = put(box.outbox), put(box.outbox, "dead")
+    bad = put(deployment.outbox, "bad")
+    good, dead = put(deployment.outbox), put(deployment.outbox, "dead")
     with caplog.at_level(logging.ERROR):
         worker.start()
-        until(lambda: status(box.outbox, good) == "Done" and status(box.outbox, dead) == "Failed")
+        until(
+            lambda: status(deployment.outbox, good) == "Done" and status(deployment.outbox, dead) == "Failed"
+        )
         until(lambda: "is left to its lease" in caplog.text)
         worker.stop()
-    assert status(box.outbox, bad) == "InProgress"
+    assert status(deployment.outbox, bad) == "InProgress"

@@ -353,14 +353,14 @@ def test_a_planted_bug_turns_a_test_red(
     each: Bug,
     request: pytest.FixtureRequest,
     db: Database,
-    box: pysqlbox.Box,
+    deployment: pysqlbox.Deployment,
     make: MakeWorker,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    queue = box.queue(each.arguments.get("box_name", "outbox"))
+    box = deployment.box(each.arguments.get("box_name", "outbox"))
     known = {
-        "db": db, "box": box, "queue": queue, "make": make, "calls": Calls(), "caplog": caplog,
+        "db": db, "deployment": deployment, "box": box, "make": make, "calls": Calls(), "caplog": caplog,
         "monkeypatch": monkeypatch, **each.arguments,
     }  # fmt: skip
     monkeypatch.setattr(support, "PATIENCE", each.arguments.get("patience", 0.15))

@@ -14,7 +14,7 @@ import pysqlbox
 from tests.concurrency import crashing
 from tests.contract.support import headers_of
 from tests.support.database import Database
-from tests.support.deployment import deploy
+from tests.support.deployed import deploy
 from tests.worker.processes import (
     Journal,
     check_acknowledged,
@@ -37,11 +37,11 @@ def journal(tmp_path: Path) -> Journal:
 
 @pytest.mark.every_engine
 def test_a_process_killed_between_claim_and_settle_loses_nothing(
-    db: Database, box: pysqlbox.Box, journal: Journal
+    db: Database, deployment: pysqlbox.Deployment, journal: Journal
 ) -> None:
     """With kill -9, again and again, in the middle of handlers and of what they had finished before."""
     lease = 1 if db.dialect == "postgres" else 6  # Babelfish's first calls on a connection take seconds
-    ids = fill(box, 120, groups=4, sleep=0.01)
+    ids = fill(deployment, 120, groups=4, sleep=0.01)
     with processes(db, journal) as start:
         for turn in range(1, 4):
             victim = start(lease_seconds=lease)
@@ -57,11 +57,13 @@ def test_a_process_killed_between_claim_and_settle_loses_nothing(
 
 
 @pytest.mark.every_engine
-def test_obx_053_two_processes_share_a_box(db: Database, box: pysqlbox.Box, journal: Journal) -> None:
+def test_obx_053_two_processes_share_a_box(
+    db: Database, deployment: pysqlbox.Deployment, journal: Journal
+) -> None:
     """Each message once; both work; groups keep their order across them; one of them is killed on the way."""
     with processes(db, journal) as start:
         pair = [start(lease_seconds=2 if db.dialect == "postgres" else 8) for _ in range(2)]
-        ids = fill(box, 200, groups=5, sleep=0.01)
+        ids = fill(deployment, 200, groups=5, sleep=0.01)
         until_ended(journal, 60)
         assert {line.pid for line in journal.lines()} == {process.pid for process in pair}
         ended = journal.of("end")
@@ -74,11 +76,11 @@ def test_obx_053_two_processes_share_a_box(db: Database, box: pysqlbox.Box, jour
 
 @pytest.mark.every_engine
 def test_schedules_fire_each_time_once_whoever_is_killed(
-    db: Database, box: pysqlbox.Box, journal: Journal
+    db: Database, deployment: pysqlbox.Deployment, journal: Journal
 ) -> None:
     """With kill -9 in the middle of making up for what was missed; and nothing is missed for ever."""
     rounds, minutes = (3, 5) if db.dialect == "mssql" else (6, 50)
-    first = box.schedules.set("s", "t", {}, every=60, catch_up=10_000, group_id="g").next_at
+    first = deployment.schedules.set("s", "t", {}, every=60, catch_up=10_000, group_id="g").next_at
     assert first is not None
     with processes(db, journal) as start:
         options = {"schedule_seconds": 0.1, "lease_seconds": 2 if db.dialect == "postgres" else 8}
@@ -86,11 +88,11 @@ def test_schedules_fire_each_time_once_whoever_is_killed(
         for number in range(1, rounds + 1):
             db.advance(60 * minutes)
             standing = first + timedelta(minutes=minutes * (number - 1))
-            until(lambda at=standing: box.schedules.list()[0].next_at > at, 30)  # type: ignore[misc]  # a loop's lambda
+            until(lambda at=standing: deployment.schedules.list()[0].next_at > at, 30)  # type: ignore[misc]  # a loop's lambda
             running.pop(0).kill()
             running.append(start(**options))
         end = first + timedelta(minutes=rounds * minutes)
-        until(lambda: box.schedules.list()[0].next_at == end, 60)
+        until(lambda: deployment.schedules.list()[0].next_at == end, 60)
         if db.dialect == "postgres":  # Babelfish may take longer over a call than a process has to end
             for process in running:
                 process.stop()
@@ -103,10 +105,10 @@ def test_schedules_fire_each_time_once_whoever_is_killed(
 @pytest.mark.every_engine
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_a_signal_lets_handlers_finish_and_releases_the_rest(
-    db: Database, box: pysqlbox.Box, journal: Journal, number: signal.Signals
+    db: Database, deployment: pysqlbox.Deployment, journal: Journal, number: signal.Signals
 ) -> None:
     """Status 0, no thread left, and what was not begun can be had at once, no attempt counted."""
-    ids = fill(box, 12, groups=1, sleep=0.7)
+    ids = fill(deployment, 12, groups=1, sleep=0.7)
     with processes(db, journal) as start:
         process = start(threads=3)
         until(lambda: len(journal.of("begin")) >= 3)
@@ -120,38 +122,38 @@ def test_a_signal_lets_handlers_finish_and_releases_the_rest(
     assert done(db) == ended
     rest = set(ids) - ended
     assert len(rest) >= 6
-    assert {box.outbox.get(message).attempt for message in rest} == {0}
-    assert {status(box.outbox, message) for message in rest} == {"Ready"}
+    assert {deployment.outbox.get(message).attempt for message in rest} == {0}
+    assert {status(deployment.outbox, message) for message in rest} == {"Ready"}
     assert answer["acked"] == len(ended)
 
 
 def test_a_second_signal_does_not_wait_for_the_handlers(
-    db: Database, box: pysqlbox.Box, journal: Journal
+    db: Database, deployment: pysqlbox.Deployment, journal: Journal
 ) -> None:
-    (message,) = fill(box, 1, sleep=60)
+    (message,) = fill(deployment, 1, sleep=60)
     with processes(db, journal) as start:
         process = start()
         until(lambda: journal.of("begin"))
         process.signal(signal.SIGTERM)
         time.sleep(0.5)
-        assert status(box.outbox, message) == "InProgress"
+        assert status(deployment.outbox, message) == "InProgress"
         began = time.monotonic()
         process.signal(signal.SIGTERM)
         process.ended(10)
         assert time.monotonic() - began < 5
-    assert (status(box.outbox, message), box.outbox.get(message).attempt) == ("Ready", 0)
+    assert (status(deployment.outbox, message), deployment.outbox.get(message).attempt) == ("Ready", 0)
 
 
 def test_a_handler_that_hangs_holds_up_neither_the_others_nor_the_end(
-    db: Database, box: pysqlbox.Box, journal: Journal
+    db: Database, deployment: pysqlbox.Deployment, journal: Journal
 ) -> None:
-    hanging = [put(box.outbox, payload=json.dumps({"hang": True}), group_id=g) for g in (None, "g")]
-    behind = put(box.outbox, payload="{}", group_id="g")
-    ids = fill(box, 30)
+    hanging = [put(deployment.outbox, payload=json.dumps({"hang": True}), group_id=g) for g in (None, "g")]
+    behind = put(deployment.outbox, payload="{}", group_id="g")
+    ids = fill(deployment, 30)
     with processes(db, journal) as start:
         process = start(threads=2, handler_timeout=0.5, stop_timeout=1.0)
         until_done(db, [*ids, *hanging, behind])
-        assert {box.outbox.get(message).attempt for message in hanging} == {1}
+        assert {deployment.outbox.get(message).attempt for message in hanging} == {1}
         answer = process.stop()
     assert answer["acked"] == 33
     order = [line.id for line in journal.lines() if line.group == "g" and line.what == "end"]
@@ -162,10 +164,10 @@ def test_a_handler_that_hangs_holds_up_neither_the_others_nor_the_end(
 @pytest.mark.dialect("postgres")
 @pytest.mark.parametrize("how", ["before", "after"])
 def test_connections_cut_in_the_middle_of_settle(
-    db: Database, box: pysqlbox.Box, journal: Journal, how: str
+    db: Database, deployment: pysqlbox.Deployment, journal: Journal, how: str
 ) -> None:
     """The server never hears of it, or has done it and nobody learns that."""
-    ids = fill(box, 300, groups=3, sleep=0.002)
+    ids = fill(deployment, 300, groups=3, sleep=0.002)
 
     def cut(said: int) -> str | None:
         return how if 12 < said < 120 and said % 7 == 0 else None
@@ -187,8 +189,8 @@ def test_a_server_restarted_under_load(version: str, journal: Journal) -> None:
     with crashing.server(version) as server:
         deploy(server.url)
         db = Database("postgres", "infra", server.url, version)
-        with pysqlbox.connect(server.url) as box, processes(db, journal) as start:
-            ids = fill(box, 300, groups=4, sleep=0.005)
+        with pysqlbox.connect(server.url) as deployment, processes(db, journal) as start:
+            ids = fill(deployment, 300, groups=4, sleep=0.005)
             pair = [start(lease_seconds=2) for _ in range(2)]
             for turn in range(1, 3):
                 until_ended(journal, 60 * turn)
@@ -197,10 +199,10 @@ def test_a_server_restarted_under_load(version: str, journal: Journal) -> None:
                 time.sleep(0.5)
                 server.start()
                 check_acknowledged(db, journal)
-            ids += fill(box, 20)
+            ids += fill(deployment, 20)
             until_done(db, ids, 40)
             for process in pair:
                 process.stop()
             check_journal(db, journal, ids)
-            assert box.outbox.claim(OWNER) == []
+            assert deployment.outbox.claim(OWNER) == []
             db.close()

@@ -15,28 +15,32 @@ from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import Calls, put, status
 
-Queue = pysqlbox.Outbox | pysqlbox.Inbox
+Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
 @pytest.mark.every_engine
-def test_obx_048_ibx_073_messages_go_to_the_handler_of_their_topic(queue: Queue, make: MakeWorker) -> None:
+def test_obx_048_ibx_073_messages_go_to_the_handler_of_their_topic(box: Box, make: MakeWorker) -> None:
     seen: dict[str, list[int]] = {"a": [], "A": [], "b": []}
     worker = make()
     for topic, found in seen.items():
         worker.add_handler(topic, lambda message, found=found: found.append(message.id))
-    made = {topic: [put(queue, topic) for _ in range(3)] for topic in seen}
+    made = {topic: [put(box, topic) for _ in range(3)] for topic in seen}
     assert worker.drain() == 9
     assert {topic: sorted(found) for topic, found in seen.items()} == made
-    assert {status(queue, i) for ids in made.values() for i in ids} == {"Done"}
+    assert {status(box, i) for ids in made.values() for i in ids} == {"Done"}
 
 
 @pytest.mark.every_engine
-def test_obx_051_ibx_076_handlers_get_the_whole_message(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_obx_051_ibx_076_handlers_get_the_whole_message(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     found: list[Any] = []
     worker = make()
     worker.add_handler("t", found.append)
-    sent = box.outbox.enqueue("t", "Ünï🐘", correlation_id="c", group_id="g", priority=3, headers={"h": [1]})
-    box.inbox.enqueue("t", "s", "m", '{"a": 1}', hash=b"\x00\xff", group_id="g", headers={})
+    sent = deployment.outbox.enqueue(
+        "t", "Ünï🐘", correlation_id="c", group_id="g", priority=3, headers={"h": [1]}
+    )
+    deployment.inbox.enqueue("t", "s", "m", '{"a": 1}', hash=b"\x00\xff", group_id="g", headers={})
     worker.drain()
     by_type = {type(message): message for message in found}
     out, into = by_type[pysqlbox.OutboxMessage], by_type[pysqlbox.InboxMessage]
@@ -51,24 +55,24 @@ def test_obx_051_ibx_076_handlers_get_the_whole_message(box: pysqlbox.Box, make:
 
 
 @pytest.mark.parametrize("answer", [None, Ack()])
-def test_none_and_ack_are_done(queue: Queue, make: MakeWorker, calls: Calls, answer: object) -> None:
+def test_none_and_ack_are_done(box: Box, make: MakeWorker, calls: Calls, answer: object) -> None:
     worker = make()
     worker.add_handler("t", calls.handler(answer))
-    message = put(queue)
+    message = put(box)
     assert worker.drain() == 1
-    assert status(queue, message) == "Done"
+    assert status(box, message) == "Done"
     assert len(calls.all) == 1
 
 
 @pytest.mark.every_engine
 def test_retry_with_a_delay_comes_back_after_it(
-    queue: Queue, make: MakeWorker, calls: Calls, db: Database
+    box: Box, make: MakeWorker, calls: Calls, db: Database
 ) -> None:
     worker = make()
     worker.add_handler("t", calls.handler(Retry(delay=timedelta(seconds=200), error="not yet"), None))
-    message = put(queue)
+    message = put(box)
     assert worker.drain() == 1
-    stored = queue.get(message)
+    stored = box.get(message)
     assert (stored.attempt, stored.last_error, stored.owner_token) == (1, "not yet", None)
     assert worker.drain() == 0
     db.advance(150)
@@ -76,54 +80,54 @@ def test_retry_with_a_delay_comes_back_after_it(
     db.advance(51)
     assert worker.drain() == 1
     assert [call.attempt for call in calls.all] == [0, 1]
-    assert status(queue, message) == "Done"
+    assert status(box, message) == "Done"
 
 
 def test_retry_without_a_delay_waits_for_the_boxes_backoff(
-    queue: Queue, make: MakeWorker, calls: Calls, db: Database
+    box: Box, make: MakeWorker, calls: Calls, db: Database
 ) -> None:
-    queue.configure("backoff_base_seconds", "50")
+    box.configure("backoff_base_seconds", "50")
     worker = make()
     worker.add_handler("t", calls.handler(Retry(), None))
-    message = put(queue)
+    message = put(box)
     worker.drain()
-    assert queue.get(message).last_error is None
+    assert box.get(message).last_error is None
     db.advance(50)
     assert worker.drain() == 0  # twice the base
     db.advance(51)
     assert worker.drain() == 1
 
 
-def test_release_comes_back_at_once_and_counts_nothing(queue: Queue, make: MakeWorker, calls: Calls) -> None:
+def test_release_comes_back_at_once_and_counts_nothing(box: Box, make: MakeWorker, calls: Calls) -> None:
     worker = make(threads=1)
     worker.add_handler("t", calls.handler(Release(), Release(), None))
-    message = put(queue)
+    message = put(box)
     assert worker.drain() == 1
     assert [call.attempt for call in calls.all] == [0, 0, 0]
-    assert status(queue, message) == "Done"
+    assert status(box, message) == "Done"
     assert worker.stats().released == 2
 
 
-def test_dead_letter_is_given_up_with_its_reason(queue: Queue, make: MakeWorker, calls: Calls) -> None:
+def test_dead_letter_is_given_up_with_its_reason(box: Box, make: MakeWorker, calls: Calls) -> None:
     worker = make()
     worker.add_handler("t", calls.handler(DeadLetter("nobody wants it")))
-    message = put(queue)
+    message = put(box)
     assert worker.drain() == 1
-    stored = queue.get(message)
-    assert (status(queue, message), stored.last_error) == ("Failed", "nobody wants it")
+    stored = box.get(message)
+    assert (status(box, message), stored.last_error) == ("Failed", "nobody wants it")
     assert worker.stats().dead == 1
 
 
-def test_non_retryable_is_given_up_at_once(queue: Queue, make: MakeWorker, calls: Calls) -> None:
+def test_non_retryable_is_given_up_at_once(box: Box, make: MakeWorker, calls: Calls) -> None:
     class NoSuchOrder(NonRetryable):
         pass
 
     worker = make()
     worker.add_handler("t", calls.handler(NoSuchOrder("order 7")))
-    message = put(queue)
+    message = put(box)
     worker.drain()
-    assert status(queue, message) == "Failed"
-    assert queue.get(message).last_error == "NoSuchOrder: order 7"
+    assert status(box, message) == "Failed"
+    assert box.get(message).last_error == "NoSuchOrder: order 7"
 
 
 class Unspeakable(Exception):
@@ -143,21 +147,21 @@ class Unspeakable(Exception):
     ids=lambda error: type(error).__name__,
 )  # fmt: skip
 def test_obx_050_ibx_075_any_exception_means_another_try(
-    queue: Queue, make: MakeWorker, calls: Calls, db: Database, error: BaseException
+    box: Box, make: MakeWorker, calls: Calls, db: Database, error: BaseException
 ) -> None:
     worker = make(backoff=fixed(5))
     worker.add_handler("t", calls.handler(error, None))
-    message, other = put(queue), put(queue, "other")
+    message, other = put(box), put(box, "other")
     worker.add_handler("other", calls.handler())
     assert worker.drain() == 2
-    stored = queue.get(message)
+    stored = box.get(message)
     assert stored.attempt == 1
     assert stored.owner_token is None
     assert (stored.last_error or "").startswith(type(error).__name__)
-    assert status(queue, other) == "Done"
+    assert status(box, other) == "Done"
     db.advance(6)
     assert worker.drain() == 1
-    assert status(queue, message) == "Done"
+    assert status(box, message) == "Done"
 
 
 @pytest.mark.parametrize(
@@ -170,20 +174,20 @@ def test_obx_050_ibx_075_any_exception_means_another_try(
     ids=repr,
 )  # fmt: skip
 def test_nonsense_means_another_try(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls, answer: object
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, answer: object
 ) -> None:
     """In every way a handler may be called: alone, in a group, under a limit; and nobody else suffers."""
     worker = make(threads=2)
     worker.add_handler("t", calls.handler(answer))
     worker.add_handler("limited", calls.handler(answer), concurrency=1)
     worker.add_handler("good", calls.handler())
-    queue = box.outbox
-    bad = [put(queue), put(queue, group_id="g"), put(queue, "limited")]
-    good = [put(queue, "good") for _ in range(3)]
+    box = deployment.outbox
+    bad = [put(box), put(box, group_id="g"), put(box, "limited")]
+    good = [put(box, "good") for _ in range(3)]
     worker.drain()
-    assert {status(queue, message) for message in good} == {"Done"}
+    assert {status(box, message) for message in good} == {"Done"}
     for message in bad:
-        assert (queue.get(message).attempt, status(queue, message)) == (1, "Ready")
+        assert (box.get(message).attempt, status(box, message)) == (1, "Ready")
     assert worker.stats().retried == 3
     assert len(calls.all) == 6
 
@@ -191,52 +195,52 @@ def test_nonsense_means_another_try(
 @pytest.mark.every_engine
 @pytest.mark.parametrize("answer", [DeadLetter("nul \x00"), DeadLetter("\udfff"), DeadLetter(None)])  # type: ignore[arg-type]
 def test_a_dead_letter_with_a_strange_reason_is_dead(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls, answer: object
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, answer: object
 ) -> None:
     worker = make()
     worker.add_handler("t", calls.handler(answer))
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.drain()
-    assert status(box.outbox, message) == "Failed"
+    assert status(deployment.outbox, message) == "Failed"
     assert len(calls.all) == 1
 
 
 @pytest.mark.every_engine
 def test_contract_an_exception_retries_until_the_workers_max_attempts_then_dead(
-    queue: Queue, make: MakeWorker, calls: Calls, db: Database
+    box: Box, make: MakeWorker, calls: Calls, db: Database
 ) -> None:
     worker = make(max_attempts=3, backoff=fixed(1))
     worker.add_handler("t", calls.handler(ValueError("again")))
-    message = put(queue)
+    message = put(box)
     for attempt in range(3):
-        assert status(queue, message) == "Ready"
+        assert status(box, message) == "Ready"
         worker.drain()
         assert len(calls.all) == attempt + 1
         db.advance(2)
-    assert status(queue, message) == "Failed"
-    assert queue.get(message).last_error == "ValueError: again"
+    assert status(box, message) == "Failed"
+    assert box.get(message).last_error == "ValueError: again"
     assert worker.drain() == 0
     assert (worker.stats().retried, worker.stats().dead) == (2, 1)
 
 
 @pytest.mark.every_engine
 def test_contract_max_attempts_is_the_boxes_setting_unless_the_worker_has_its_own(
-    queue: Queue, make: MakeWorker, calls: Calls, db: Database
+    box: Box, make: MakeWorker, calls: Calls, db: Database
 ) -> None:
-    queue.configure("max_attempts", "2")
+    box.configure("max_attempts", "2")
     worker = make(backoff=fixed(1))
     worker.add_handler("t", calls.handler(ValueError("again")))
-    message = put(queue)
+    message = put(box)
     worker.drain()
     db.advance(2)
-    assert status(queue, message) == "Ready"
+    assert status(box, message) == "Ready"
     worker.drain()
-    assert status(queue, message) == "Failed"
+    assert status(box, message) == "Failed"
 
 
 @pytest.mark.every_engine
 def test_a_setting_lowered_while_the_worker_runs_counts_at_once(
-    queue: Queue, make: MakeWorker, calls: Calls
+    box: Box, make: MakeWorker, calls: Calls
 ) -> None:
     """The database decides, by the setting as it is then."""
     worker = make(threads=1)
@@ -244,43 +248,43 @@ def test_a_setting_lowered_while_the_worker_runs_counts_at_once(
     @worker.handler("t")
     def handle(message: Any) -> None:
         calls.all.append(message)
-        queue.configure("max_attempts", "1")
+        box.configure("max_attempts", "1")
         raise ValueError("once is enough")
 
-    message = put(queue)
+    message = put(box)
     assert worker.drain() == 1
-    assert status(queue, message) == "Failed"
-    assert (queue.get(message).attempt, queue.get(message).last_error) == (1, "ValueError: once is enough")
+    assert status(box, message) == "Failed"
+    assert (box.get(message).attempt, box.get(message).last_error) == (1, "ValueError: once is enough")
     assert len(calls.all) == 1
 
 
 @pytest.mark.parametrize("where", ["worker", "box"])
 def test_max_attempts_of_zero_never_gives_up(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls, db: Database, where: str
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, db: Database, where: str
 ) -> None:
     if where == "box":
-        box.outbox.configure("max_attempts", "0")
+        deployment.outbox.configure("max_attempts", "0")
     worker = make(boxes=["outbox"], max_attempts=0 if where == "worker" else None, backoff=fixed(1))
     worker.add_handler("t", calls.handler(Retry()))
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     for _ in range(12):
         assert worker.drain() == 1
         db.advance(2)
-    assert box.outbox.get(message).attempt == 12
-    assert status(box.outbox, message) == "Ready"
+    assert deployment.outbox.get(message).attempt == 12
+    assert status(deployment.outbox, message) == "Ready"
 
 
-def test_release_never_reaches_max_attempts(box: pysqlbox.Box, make: MakeWorker, calls: Calls) -> None:
+def test_release_never_reaches_max_attempts(
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
+) -> None:
     worker = make(threads=1, max_attempts=1)
     worker.add_handler("t", calls.handler(*[Release()] * 5, None))
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.drain()
-    assert status(box.outbox, message) == "Done"
+    assert status(deployment.outbox, message) == "Done"
 
 
-def test_the_backoff_policy_decides_the_delay(
-    queue: Queue, make: MakeWorker, calls: Calls, db: Database
-) -> None:
+def test_the_backoff_policy_decides_the_delay(box: Box, make: MakeWorker, calls: Calls, db: Database) -> None:
     asked: list[int] = []
 
     def policy(attempt: int) -> timedelta:
@@ -289,7 +293,7 @@ def test_the_backoff_policy_decides_the_delay(
 
     worker = make(backoff=policy)
     worker.add_handler("t", calls.handler(ValueError("1"), ValueError("2"), Retry(delay=1), None))
-    put(queue)
+    put(box)
     worker.drain()
     db.advance(9)
     assert worker.drain() == 0
@@ -305,12 +309,12 @@ def test_the_backoff_policy_decides_the_delay(
 
 
 def test_a_policy_that_answers_none_leaves_it_to_the_box(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls, db: Database
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, db: Database
 ) -> None:
-    box.outbox.configure("backoff_base_seconds", "50")
+    deployment.outbox.configure("backoff_base_seconds", "50")
     worker = make(backoff=lambda _attempt: None)
     worker.add_handler("t", calls.handler(ValueError("1"), None))
-    put(box.outbox)
+    put(deployment.outbox)
     worker.drain()
     db.advance(50)
     assert worker.drain() == 0
@@ -320,7 +324,7 @@ def test_a_policy_that_answers_none_leaves_it_to_the_box(
 
 @pytest.mark.parametrize("wrong", [ZeroDivisionError("policy"), -1, "soon", float("inf")])
 def test_a_policy_that_fails_costs_no_thread_and_no_message(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls, db: Database, wrong: Any
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, db: Database, wrong: Any
 ) -> None:
     """The box's own backoff is used then."""
 
@@ -331,11 +335,11 @@ def test_a_policy_that_fails_costs_no_thread_and_no_message(
 
     worker = make(threads=2, backoff=policy)
     worker.add_handler("t", calls.handler(ValueError("1"), Retry(), ValueError("2"), None))
-    made = [put(box.outbox), put(box.outbox, group_id="g"), put(box.outbox)]
+    made = [put(deployment.outbox), put(deployment.outbox, group_id="g"), put(deployment.outbox)]
     assert worker.drain() == 3
     db.advance(2.5)
     assert worker.drain() == 3
-    assert {status(box.outbox, message) for message in made} == {"Done"}
+    assert {status(deployment.outbox, message) for message in made} == {"Done"}
 
 
 def test_backoff_policies_of_the_package() -> None:
@@ -355,7 +359,7 @@ def test_backoff_policies_of_the_package() -> None:
 
 
 @pytest.mark.every_engine
-def test_a_mixed_claim_is_settled_each_as_it_answered(queue: Queue, make: MakeWorker) -> None:
+def test_a_mixed_claim_is_settled_each_as_it_answered(box: Box, make: MakeWorker) -> None:
     answers = itertools.cycle([None, Ack(), Retry(), DeadLetter("x"), ValueError("y"), NonRetryable("z")])
     wanted: dict[int, object] = {}
 
@@ -368,12 +372,12 @@ def test_a_mixed_claim_is_settled_each_as_it_answered(queue: Queue, make: MakeWo
     worker = make(threads=1, batch_size=50, backoff=fixed(3600))  # not due again while this runs
     worker.add_handler("t", handle)
     for _ in range(30):
-        message = put(queue)
+        message = put(box)
         wanted[message] = next(answers)
     assert worker.drain() == 30
     expected = {"NoneType": "Done", "Ack": "Done", "Retry": "Ready", "DeadLetter": "Failed",
                 "ValueError": "Ready", "NonRetryable": "Failed"}  # fmt: skip
     for message, answer in wanted.items():
-        assert status(queue, message) == expected[type(answer).__name__]
+        assert status(box, message) == expected[type(answer).__name__]
     stats = worker.stats()
     assert (stats.acked, stats.retried, stats.dead, stats.handled) == (10, 10, 10, 30)

@@ -24,16 +24,16 @@ HOUR = timedelta(hours=1)
 PAST = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
 
 
-def count(box: pysqlbox.Box) -> int:
+def count(db: pysqlbox.Deployment) -> int:
     """How many messages there are."""
     return sum(
-        sum((each.ready, each.in_flight, each.done)) for each in box.outbox.stats() if each.topic is None
+        sum((each.ready, each.in_flight, each.done)) for each in db.outbox.stats() if each.topic is None
     )
 
 
-def next_at(box: pysqlbox.Box, name: str = "s") -> datetime | None:
+def next_at(db: pysqlbox.Deployment, name: str = "s") -> datetime | None:
     """When a schedule fires next."""
-    (found,) = [each for each in box.schedules.list() if each.name == name]
+    (found,) = [each for each in db.schedules.list() if each.name == name]
     return found.next_at
 
 
@@ -48,17 +48,17 @@ def worker(make: MakeWorker, calls: Calls) -> Iterator[Any]:
 
 @pytest.mark.every_engine
 def test_contract_a_worker_fires_what_is_due_and_handles_it(
-    worker: Any, box: pysqlbox.Box, db: Database, calls: Calls
+    worker: Any, deployment: pysqlbox.Deployment, db: Database, calls: Calls
 ) -> None:
-    made = box.schedules.set("s", "t", {"a": 1}, every=3600, headers={"x": "y"})
+    made = deployment.schedules.set("s", "t", {"a": 1}, every=3600, headers={"x": "y"})
     assert made.next_at is not None
     worker.start()
     time.sleep(0.5)
     assert not calls.all
     db.advance(3601)
-    until(lambda: next_at(box) == made.next_at + HOUR)  # type: ignore[operator]  # it has one
+    until(lambda: next_at(deployment) == made.next_at + HOUR)  # type: ignore[operator]  # it has one
     until(lambda: len(calls.all) == 1)
-    message = box.outbox.get(calls.all[0].id)
+    message = deployment.outbox.get(calls.all[0].id)
     assert message.payload == '{"a":1}'
     assert message.headers is not None
     assert message.headers["x"] == "y"
@@ -67,11 +67,13 @@ def test_contract_a_worker_fires_what_is_due_and_handles_it(
 
 @pytest.mark.every_engine
 def test_contract_missed_times_are_made_up_for(
-    make: MakeWorker, box: pysqlbox.Box, db: Database, calls: Calls
+    make: MakeWorker, deployment: pysqlbox.Deployment, db: Database, calls: Calls
 ) -> None:
     first: dict[int, datetime] = {}
     for catch_up in (0, 1, 3):
-        made = box.schedules.set(f"s{catch_up}", "t", str(catch_up), every=3600, catch_up=catch_up).next_at
+        made = deployment.schedules.set(
+            f"s{catch_up}", "t", str(catch_up), every=3600, catch_up=catch_up
+        ).next_at
         assert made is not None
         first[catch_up] = made
     db.advance(5 * 3600 + 600)
@@ -79,11 +81,11 @@ def test_contract_missed_times_are_made_up_for(
     worker.add_handler("t", calls.handler())
     worker.start()
     until(lambda: len(calls.all) >= 4)
-    until(lambda: all(next_at(box, f"s{n}") == first[n] + 5 * HOUR for n in first))
+    until(lambda: all(next_at(deployment, f"s{n}") == first[n] + 5 * HOUR for n in first))
     worker.stop()
     told: dict[str, list[datetime]] = {}
     for call in calls.all:
-        headers = box.outbox.get(call.id).headers or {}
+        headers = deployment.outbox.get(call.id).headers or {}
         told.setdefault(call.payload, []).append(datetime.fromisoformat(str(headers["scheduled_for"])))
     assert told.pop("1") == [first[1] + 4 * HOUR]
     assert sorted(told.pop("3")) == [first[3] + number * HOUR for number in (2, 3, 4)]
@@ -92,10 +94,10 @@ def test_contract_missed_times_are_made_up_for(
 
 @pytest.mark.every_engine
 def test_contract_workers_that_come_together_fire_once(
-    make: MakeWorker, box: pysqlbox.Box, db: Database
+    make: MakeWorker, deployment: pysqlbox.Deployment, db: Database
 ) -> None:
     for number in range(10):
-        box.schedules.set(f"s{number}", "t", "p", every=60)
+        deployment.schedules.set(f"s{number}", "t", "p", every=60)
     several = 2 if db.dialect == "mssql" else 4
     workers = [
         make(boxes=["outbox"], schedule_seconds=0.1, threads=1, topics=["other"]) for _ in range(several)
@@ -104,48 +106,48 @@ def test_contract_workers_that_come_together_fire_once(
         worker.start()
     for round_ in (1, 2, 3):
         db.advance(61)
-        until(lambda expected=10 * round_: count(box) >= expected)  # type: ignore[misc]  # a loop's lambda
+        until(lambda expected=10 * round_: count(deployment) >= expected)  # type: ignore[misc]  # a loop's lambda
         time.sleep(0.3)
-        assert count(box) == 10 * round_
+        assert count(deployment) == 10 * round_
     for worker in workers:
         worker.stop()
 
 
 def test_contract_a_worker_notices_what_is_set_and_changed_meanwhile(
-    worker: Any, box: pysqlbox.Box, calls: Calls
+    worker: Any, deployment: pysqlbox.Deployment, calls: Calls
 ) -> None:
     worker.start()
     until(lambda: "pysqlbox-caretaker" in threads())
-    box.schedules.set("s", "t", "first", every=3600, next_at=PAST)
+    deployment.schedules.set("s", "t", "first", every=3600, next_at=PAST)
     until(lambda: [call.payload for call in calls.all] == ["first"])
-    box.schedules.set("s", "t", "second", every=3600, next_at=PAST)
+    deployment.schedules.set("s", "t", "second", every=3600, next_at=PAST)
     until(lambda: [call.payload for call in calls.all] == ["first", "second"])
-    box.schedules.set("s", "t", "third", every=3600, next_at=PAST, enabled=False)
-    box.schedules.set("gone", "t", "gone", every=1)
-    box.schedules.remove("gone")
+    deployment.schedules.set("s", "t", "third", every=3600, next_at=PAST, enabled=False)
+    deployment.schedules.set("gone", "t", "gone", every=1)
+    deployment.schedules.remove("gone")
     time.sleep(1.3)
     assert len(calls.all) == 2
 
 
 def test_contract_a_cron_text_set_by_sql_gets_its_time_from_a_worker(
-    worker: Any, box: pysqlbox.Box, db: Database
+    worker: Any, deployment: pysqlbox.Deployment, db: Database
 ) -> None:
     db.call(
         "outbox_schedule_set", name="s", topic="t", payload="p", cron="30 2 * * *", timezone="Europe/Berlin"
     )
-    assert next_at(box) is None
+    assert next_at(deployment) is None
     worker.start()
-    until(lambda: next_at(box) is not None)
-    found = next_at(box)
+    until(lambda: next_at(deployment) is not None)
+    found = next_at(deployment)
     assert found is not None
     assert (found.minute, found.hour in (0, 1), found > datetime.now(UTC)) == (30, True, True)
-    assert count(box) == 0
+    assert count(deployment) == 0
 
 
 @pytest.mark.every_engine
 def test_contract_a_schedule_that_cannot_be_read_costs_the_others_nothing(
     worker: Any,
-    box: pysqlbox.Box,
+    deployment: pysqlbox.Deployment,
     db: Database,
     calls: Calls,
     caplog: pytest.LogCaptureFixture,
@@ -157,7 +159,7 @@ def test_contract_a_schedule_that_cannot_be_read_costs_the_others_nothing(
         db.call("outbox_schedule_set", **broken, **({"next_at": PAST} if number else {}))
     zone = {"cron": "* * * * *", "timezone": "Mars/Olympus", "next_at": PAST}
     db.call("outbox_schedule_set", name="b3", topic="t", payload="p", **zone)
-    box.schedules.set("z", "t", "good", every=3600)
+    deployment.schedules.set("z", "t", "good", every=3600)
     with caplog.at_level(logging.WARNING):
         worker.start()
         db.advance(3601)
@@ -170,19 +172,19 @@ def test_contract_a_schedule_that_cannot_be_read_costs_the_others_nothing(
     assert len(told) == 4, "each once a minute"
     assert any("timezone: this machine knows none of that name" in text for text in told)
     assert "Mars" not in caplog.text
-    assert [next_at(box, f"b{number}") for number in range(4)] == [None, PAST, PAST, PAST]
+    assert [next_at(deployment, f"b{number}") for number in range(4)] == [None, PAST, PAST, PAST]
 
 
 def test_a_schedule_that_the_database_refuses_costs_the_others_nothing(
     worker: Any,
-    box: pysqlbox.Box,
+    deployment: pysqlbox.Deployment,
     calls: Calls,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from pysqlbox.worker.database_postgres import PostgresConnection
 
-    kind = PostgresConnection if box.target.dialect == "postgres" else CallingConnection
+    kind = PostgresConnection if deployment.target.dialect == "postgres" else CallingConnection
     call = kind.call
 
     def refusing(self: Any, routine: str, arguments: Any) -> Any:
@@ -192,7 +194,7 @@ def test_a_schedule_that_the_database_refuses_costs_the_others_nothing(
 
     monkeypatch.setattr(kind, "call", refusing)
     for name in ("a", "b"):
-        box.schedules.set(name, "t", name, every=3600, next_at=PAST, catch_up=2)
+        deployment.schedules.set(name, "t", name, every=3600, next_at=PAST, catch_up=2)
     with caplog.at_level(logging.WARNING):
         worker.start()
         until(lambda: len(calls.all) == 2)
@@ -204,7 +206,11 @@ def test_a_schedule_that_the_database_refuses_costs_the_others_nothing(
 
 @pytest.mark.dialect("postgres")
 def test_a_schedule_that_somebody_keeps_locked_holds_up_the_others_for_a_moment(
-    make: MakeWorker, box: pysqlbox.Box, db: Database, calls: Calls, monkeypatch: pytest.MonkeyPatch
+    make: MakeWorker,
+    deployment: pysqlbox.Deployment,
+    db: Database,
+    calls: Calls,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Somebody begins to change it just when the worker has seen that it is due, and does not end."""
     from pysqlbox.worker import worker_run
@@ -224,7 +230,7 @@ def test_a_schedule_that_somebody_keeps_locked_holds_up_the_others_for_a_moment(
         seen: list[int] = []
         monkeypatch.setattr(PostgresConnection, "call", locking)
         for name in ("a", "b"):
-            box.schedules.set(name, "t", name, every=3600, next_at=PAST)
+            deployment.schedules.set(name, "t", name, every=3600, next_at=PAST)
         worker = make(boxes=["outbox"], schedule_seconds=0.2)
         worker.add_handler("t", calls.handler())
         worker.start()
@@ -238,7 +244,7 @@ def test_a_schedule_that_somebody_keeps_locked_holds_up_the_others_for_a_moment(
 @pytest.mark.parametrize(("error", "goes_on"), [(DatabaseUnavailable, True), (AccessDenied, False)])
 def test_the_caretaker_outlives_what_happens_to_schedules(
     worker: Any,
-    box: pysqlbox.Box,
+    deployment: pysqlbox.Deployment,
     calls: Calls,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -255,7 +261,7 @@ def test_the_caretaker_outlives_what_happens_to_schedules(
         look(self, connection, scheduler)
 
     monkeypatch.setattr(Timetable, "look", failing)
-    box.schedules.set("s", "t", "p", every=3600, next_at=PAST)
+    deployment.schedules.set("s", "t", "p", every=3600, next_at=PAST)
     with caplog.at_level(logging.INFO):
         worker.start()
         if goes_on:
@@ -268,9 +274,9 @@ def test_the_caretaker_outlives_what_happens_to_schedules(
 
 
 def test_a_drain_fires_nothing_and_neither_does_who_is_told_not_to(
-    make: MakeWorker, box: pysqlbox.Box, calls: Calls
+    make: MakeWorker, deployment: pysqlbox.Deployment, calls: Calls
 ) -> None:
-    box.schedules.set("s", "t", "p", every=3600, next_at=PAST)
+    deployment.schedules.set("s", "t", "p", every=3600, next_at=PAST)
     worker = make(boxes=["outbox"], schedule_seconds=0.1)
     worker.add_handler("t", calls.handler())
     assert worker.drain() == 0
@@ -278,12 +284,12 @@ def test_a_drain_fires_nothing_and_neither_does_who_is_told_not_to(
         other.start()
         time.sleep(0.4)
         other.stop()
-    assert next_at(box) == PAST
+    assert next_at(deployment) == PAST
 
 
 @pytest.mark.dialect("postgres")
 def test_an_idle_worker_looks_once_in_a_while(
-    make: MakeWorker, box: pysqlbox.Box, monkeypatch: pytest.MonkeyPatch
+    make: MakeWorker, deployment: pysqlbox.Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One statement each ``schedule_seconds``, and four where there is something that cannot be fired."""
     from pysqlbox.worker.database_postgres import PostgresConnection
@@ -296,7 +302,7 @@ def test_an_idle_worker_looks_once_in_a_while(
         return call(self, routine, arguments)
 
     monkeypatch.setattr(PostgresConnection, "call", spy)
-    box.schedules.set("s", "t", "p", every=3600)
+    deployment.schedules.set("s", "t", "p", every=3600)
     worker = make(boxes=["outbox"], schedule_seconds=0.5)
     worker.start()
     time.sleep(2.2)
@@ -304,7 +310,7 @@ def test_an_idle_worker_looks_once_in_a_while(
     assert 3 <= len(called) <= 6
     assert set(called) == {"outbox_schedule_next"}
     called.clear()
-    box.outbox.schedule_set("broken", "t", "p", cron="x", next_at=PAST)
+    deployment.outbox.schedule_set("broken", "t", "p", cron="x", next_at=PAST)
     worker.start()
     time.sleep(2.2)
     worker.stop()
@@ -314,11 +320,13 @@ def test_an_idle_worker_looks_once_in_a_while(
 
 
 @pytest.mark.dialect("postgres")
-def test_the_servers_clock_decides(make: MakeWorker, box: pysqlbox.Box, db: Database, calls: Calls) -> None:
+def test_the_servers_clock_decides(
+    make: MakeWorker, deployment: pysqlbox.Deployment, db: Database, calls: Calls
+) -> None:
     """The server's clock is a day ahead of this machine's, and then it is set back."""
     db.advance(86_400)
-    made = box.schedules.set("s", "t", "p", cron="* * * * *")
-    now = box.outbox.schedule_next().now_at
+    made = deployment.schedules.set("s", "t", "p", cron="* * * * *")
+    now = deployment.outbox.schedule_next().now_at
     assert made.next_at is not None
     assert timedelta(0) < made.next_at - now <= timedelta(seconds=60)
     assert now - datetime.now(UTC) > timedelta(hours=23)

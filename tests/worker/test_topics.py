@@ -16,74 +16,80 @@ from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import Calls, nothing, put, put_many, status, until
 
-Queue = pysqlbox.Outbox | pysqlbox.Inbox
+Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
 @pytest.mark.every_engine
 def test_obx_049_ibx_074_a_topic_without_a_handler_is_warned_of_and_abandoned(
-    queue: Queue, make: MakeWorker, caplog: pytest.LogCaptureFixture, db: Database
+    box: Box, make: MakeWorker, caplog: pytest.LogCaptureFixture, db: Database
 ) -> None:
     worker = make(unknown_topics="abandon")
     worker.add_handler("t", nothing)
-    lost, kept = put(queue, "nobody's", payload="SECRET"), put(queue)
+    lost, kept = put(box, "nobody's", payload="SECRET"), put(box)
     with caplog.at_level(logging.INFO):
         worker.drain()
     (warning,) = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert "no handler" in warning
     assert "nobody's" in warning
     assert str(lost) in warning
-    stored = queue.get(lost)
-    assert (stored.attempt, status(queue, lost)) == (1, "Ready")
+    stored = box.get(lost)
+    assert (stored.attempt, status(box, lost)) == (1, "Ready")
     assert "nobody's" in (stored.last_error or "")
-    assert status(queue, kept) == "Done"
+    assert status(box, kept) == "Done"
     worker.add_handler("nobody's", nothing)
     db.advance(3)
     assert worker.drain() == 1
-    assert status(queue, lost) == "Done"
+    assert status(box, lost) == "Done"
 
 
-def test_unknown_topics_reach_max_attempts(box: pysqlbox.Box, make: MakeWorker, db: Database) -> None:
+def test_unknown_topics_reach_max_attempts(
+    deployment: pysqlbox.Deployment, make: MakeWorker, db: Database
+) -> None:
     worker = make(max_attempts=2, unknown_topics="abandon")
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.drain()
     db.advance(3)
     worker.drain()
-    assert status(box.outbox, message) == "Failed"
+    assert status(deployment.outbox, message) == "Failed"
 
 
 @pytest.mark.every_engine
-def test_the_topics_of_a_worker_are_all_it_takes(queue: Queue, make: MakeWorker) -> None:
+def test_the_topics_of_a_worker_are_all_it_takes(box: Box, make: MakeWorker) -> None:
     worker = make(topics=["a", "b"])
     for topic in ("a", "b", "c"):
         worker.add_handler(topic, nothing)
-    made = {topic: put(queue, topic) for topic in ("a", "b", "c", "d")}
+    made = {topic: put(box, topic) for topic in ("a", "b", "c", "d")}
     assert worker.drain() == 2
-    assert [status(queue, message) for message in made.values()] == ["Done", "Done", "Ready", "Ready"]
-    assert queue.get(made["d"]).attempt == 0
+    assert [status(box, message) for message in made.values()] == ["Done", "Done", "Ready", "Ready"]
+    assert box.get(made["d"]).attempt == 0
 
 
 @pytest.mark.every_engine
-def test_one_worker_serves_boxes_of_both_kinds(box: pysqlbox.Box, make: MakeWorker, calls: Calls) -> None:
+def test_one_worker_serves_boxes_of_both_kinds(
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
+) -> None:
     names = ("outbox", "inbox", "orders", "mail")
     worker = make(boxes=names)
     worker.add_handler("t", calls.handler())
-    made = {name: put_many(box.queue(name), 30) for name in names}
+    made = {name: put_many(deployment.box(name), 30) for name in names}
     assert worker.drain() == 120
     for name, ids in made.items():
-        assert {status(box.queue(name), message) for message in ids} == {"Done"}, name
+        assert {status(deployment.box(name), message) for message in ids} == {"Done"}, name
     assert len(calls.all) == 120
 
 
-def test_a_box_that_is_not_served_is_left_alone(box: pysqlbox.Box, make: MakeWorker, calls: Calls) -> None:
+def test_a_box_that_is_not_served_is_left_alone(
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
+) -> None:
     worker = make(boxes=["mail"])
     worker.add_handler("t", calls.handler())
-    other, own = put(box.outbox), put(box.queue("mail"))
+    other, own = put(deployment.outbox), put(deployment.box("mail"))
     assert worker.drain() == 1
-    assert status(box.outbox, other) == "Ready"
-    assert status(box.queue("mail"), own) == "Done"
+    assert status(deployment.outbox, other) == "Ready"
+    assert status(deployment.box("mail"), own) == "Done"
 
 
-def test_two_busy_boxes_both_get_on(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_two_busy_boxes_both_get_on(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     """Neither waits until the other one is empty."""
     worker = make(boxes=["outbox", "mail"], threads=1)
     order: list[str] = []
@@ -94,8 +100,8 @@ def test_two_busy_boxes_both_get_on(box: pysqlbox.Box, make: MakeWorker) -> None
 
     worker.add_handler("a", handle)
     worker.add_handler("b", handle)
-    put_many(box.outbox, 200, "a")
-    put_many(box.queue("mail"), 200, "b")
+    put_many(deployment.outbox, 200, "a")
+    put_many(deployment.box("mail"), 200, "b")
     worker.drain()
     assert len(order) == 400
     assert set(order[:150]) == {"a", "b"}
@@ -104,7 +110,7 @@ def test_two_busy_boxes_both_get_on(box: pysqlbox.Box, make: MakeWorker) -> None
 @pytest.mark.parametrize("sleep", [0.0, 0.12], ids=["quick", "slow"])
 @pytest.mark.parametrize("limit", [1, 2])
 def test_never_more_at_once_than_the_topics_concurrency(
-    box: pysqlbox.Box, make: MakeWorker, limit: int, sleep: float
+    deployment: pysqlbox.Deployment, make: MakeWorker, limit: int, sleep: float
 ) -> None:
     """Nothing is lost, other topics go on, and what waits for its turn waits for no poll."""
     limited, free = Calls(), Calls()
@@ -112,8 +118,8 @@ def test_never_more_at_once_than_the_topics_concurrency(
     worker.add_handler("limited", limited.handler(sleep=sleep), concurrency=limit)
     worker.add_handler("free", free.handler(sleep=sleep / 4))
     count = 10 if sleep else 100
-    first = put_many(box.outbox, count, "limited")
-    second = put_many(box.outbox, count, "free")
+    first = put_many(deployment.outbox, count, "limited")
+    second = put_many(deployment.outbox, count, "free")
     began = time.monotonic()
     worker.start()
     until(lambda: worker.stats().acked == 2 * count, 15)
@@ -122,15 +128,15 @@ def test_never_more_at_once_than_the_topics_concurrency(
     assert limited.most <= limit
     assert sorted(limited.ids) == first
     assert sorted(free.ids) == second
-    assert {status(box.outbox, message) for message in first + second} == {"Done"}
-    assert all(box.outbox.get(message).attempt == 0 for message in first)
+    assert {status(deployment.outbox, message) for message in first + second} == {"Done"}
+    assert all(deployment.outbox.get(message).attempt == 0 for message in first)
     if sleep:
         assert limited.most == limit
         assert max(call.ended for call in free.all) < max(call.ended for call in limited.all)
         assert took < count * sleep / limit + 4
 
 
-def test_concurrency_holds_for_groups_and_batches(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_concurrency_holds_for_groups_and_batches(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     groups, batches = Calls(), Calls()
     worker = make(threads=5, poll_seconds=30, listen=False)
     worker.add_handler("g", groups.handler(sleep=0.03), concurrency=1)
@@ -141,32 +147,32 @@ def test_concurrency_holds_for_groups_and_batches(box: pysqlbox.Box, make: MakeW
         batches.end(call)
 
     worker.add_handler("b", batch, batch=True, concurrency=1)
-    made = [put(box.outbox, "g", group_id=f"g{n % 3}") for n in range(12)]
-    made += put_many(box.outbox, 20, "b")
+    made = [put(deployment.outbox, "g", group_id=f"g{n % 3}") for n in range(12)]
+    made += put_many(deployment.outbox, 20, "b")
     worker.start()
     until(lambda: worker.stats().acked == 32, 12)
     worker.stop()
     assert (groups.most, batches.most) == (1, 1)
-    assert {status(box.outbox, message) for message in made} == {"Done"}
+    assert {status(deployment.outbox, message) for message in made} == {"Done"}
     for group in range(3):
         of_group = made[group:12:3]
         assert [i for i in groups.ids if i in of_group] == of_group
 
 
 def test_messages_parked_for_their_turn_are_released_when_the_worker_stops(
-    box: pysqlbox.Box, make: MakeWorker
+    deployment: pysqlbox.Deployment, make: MakeWorker
 ) -> None:
     go = threading.Event()
     worker = make(threads=4)
     worker.add_handler("t", lambda _message: go.wait(10) and None, concurrency=1)
-    made = put_many(box.outbox, 4)
+    made = put_many(deployment.outbox, 4)
     worker.start()
-    until(lambda: worker.stats().busy_threads and status(box.outbox, made[-1]) == "InProgress")
+    until(lambda: worker.stats().busy_threads and status(deployment.outbox, made[-1]) == "InProgress")
     time.sleep(0.2)  # the keeper hands on what waits, and all of it is parked
     threading.Timer(0.3, go.set).start()
     assert worker.stop(5)
-    assert [status(box.outbox, message) for message in made] == ["Done", "Ready", "Ready", "Ready"]
-    assert all(box.outbox.get(message).attempt == 0 for message in made)
+    assert [status(deployment.outbox, message) for message in made] == ["Done", "Ready", "Ready", "Ready"]
+    assert all(deployment.outbox.get(message).attempt == 0 for message in made)
 
 
 def test_a_topic_has_one_handler(make: MakeWorker) -> None:
@@ -195,10 +201,10 @@ def test_a_topic_has_one_handler(make: MakeWorker) -> None:
 )  # fmt: skip
 def test_a_worker_refuses_nonsense(options: dict[str, Any]) -> None:
     with (
-        pysqlbox.connect("postgresql://nobody@localhost:1/none") as box,
+        pysqlbox.connect("postgresql://nobody@localhost:1/none") as db,
         pytest.raises(pysqlbox.InvalidArgument, match=next(iter(options))),
     ):
-        box.worker(**options)
+        db.worker(**options)
 
 
 @pytest.mark.every_engine
@@ -207,7 +213,7 @@ def test_a_box_that_does_not_exist_is_named_when_the_worker_starts(make: MakeWor
         make(boxes=["outbox", "nowhere"]).start()
 
 
-def test_a_message_class_stands_for_its_topic(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_a_message_class_stands_for_its_topic(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     @message(topic="order.created")
     @dataclass
     class OrderCreated:
@@ -220,25 +226,25 @@ def test_a_message_class_stands_for_its_topic(box: pysqlbox.Box, make: MakeWorke
     def handle(order: OrderCreated) -> None:
         found.append(order)
 
-    put(box.outbox, "order.created", {"number": 7})
+    put(deployment.outbox, "order.created", {"number": 7})
     worker.drain()
     assert found == [OrderCreated(7)]
 
 
 @pytest.mark.every_engine
 def test_join_wait_is_answered_by_itself_and_enqueues_the_follow_up(
-    box: pysqlbox.Box, make: MakeWorker, calls: Calls
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
 ) -> None:
     worker = make(boxes=["outbox"], poll_seconds=0.02)
     worker.add_handler("step", calls.handler())
     worker.add_handler("all done", calls.handler())
     worker.add_handler("not all", calls.handler(pysqlbox.Ack()))
     for fails in (False, True):
-        join = box.joins.start("tenant", 3)
+        join = deployment.joins.start("tenant", 3)
         for n in range(3):
-            step = box.outbox.enqueue("broken" if fails and n == 1 else "step", "")
-            box.joins.attach(join, step.message_id)
-        box.joins.wait(join, on_complete_topic="all done", on_fail_topic="not all")
+            step = deployment.outbox.enqueue("broken" if fails and n == 1 else "step", "")
+            deployment.joins.attach(join, step.message_id)
+        deployment.joins.wait(join, on_complete_topic="all done", on_fail_topic="not all")
     worker.add_handler("broken", calls.handler(pysqlbox.DeadLetter("broken")))
     worker.start()
     until(lambda: {"all done", "not all"} <= {call.topic for call in calls.all})
@@ -248,11 +254,13 @@ def test_join_wait_is_answered_by_itself_and_enqueues_the_follow_up(
     assert (topics.count("all done"), topics.count("not all")) == (1, 1)
 
 
-def test_a_join_wait_message_of_no_join_is_given_up(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_a_join_wait_message_of_no_join_is_given_up(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     worker = make(boxes=["outbox"])
     made = [
-        put(box.outbox, "join.wait", payload)
+        put(deployment.outbox, "join.wait", payload)
         for payload in ("nonsense", "{}", '{"join_id": "11111111-1111-4111-8111-111111111111"}', "[1]")
     ]
     worker.drain()
-    assert [status(box.outbox, message) for message in made] == ["Failed"] * 4
+    assert [status(deployment.outbox, message) for message in made] == ["Failed"] * 4

@@ -19,7 +19,7 @@ from tests.worker.processes import Journal, processes
 from tests.worker.support import OWNER, Calls, put, put_many, status, until
 from tests.worker.test_leases import lose
 
-Queue = pysqlbox.Outbox | pysqlbox.Inbox
+Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
 def write(db: Database, connection: Any, identity: int) -> None:
@@ -30,24 +30,24 @@ def write(db: Database, connection: Any, identity: int) -> None:
 
 @pytest.mark.every_engine
 def test_effects_sends_and_the_end_come_in_one_commit(
-    db: Database, queue: Queue, box: pysqlbox.Box, make: MakeWorker, effects: Any
+    db: Database, box: Box, deployment: pysqlbox.Deployment, make: MakeWorker, effects: Any
 ) -> None:
-    worker = make(boxes=[queue.name])
+    worker = make(boxes=[box.name])
     seen: list[tuple[str, int]] = []
 
     @worker.handler("t", transactional=True)
     def handle(message: Any, context: Context) -> None:
         write(db, context.connection, message.id)
-        box.queue("mail").enqueue("sent", str(message.id), connection=context.connection)  # type: ignore[call-arg]  # it is an outbox
-        seen.append((status(queue, message.id), len(effects())))
+        deployment.box("mail").enqueue("sent", str(message.id), connection=context.connection)  # type: ignore[call-arg]  # it is an outbox
+        seen.append((status(box, message.id), len(effects())))
 
-    made = put_many(queue, 5)
+    made = put_many(box, 5)
     assert worker.drain() == 5
     assert effects() == made
-    assert {status(queue, message) for message in made} == {"Done"}
+    assert {status(box, message) for message in made} == {"Done"}
     assert {state for state, _ in seen} == {"InProgress"}, "nothing shows before the commit"
     assert seen[0][1] == 0
-    sent = box.queue("mail").claim(OWNER)
+    sent = deployment.box("mail").claim(OWNER)
     assert sorted(int(message.payload) for message in sent) == made
     assert worker.stats().acked == 5
 
@@ -62,9 +62,9 @@ def test_effects_sends_and_the_end_come_in_one_commit(
     ids=lambda value: type(value).__name__,
 )  # fmt: skip
 def test_only_an_ack_commits(
-    db: Database, queue: Queue, make: MakeWorker, effects: Any, answer: Any, expected: tuple[str, int]
+    db: Database, box: Box, make: MakeWorker, effects: Any, answer: Any, expected: tuple[str, int]
 ) -> None:
-    worker = make(boxes=[queue.name], backoff=fixed(60))
+    worker = make(boxes=[box.name], backoff=fixed(60))
 
     @worker.handler("t", transactional=True)
     def handle(message: Any, context: Context) -> Any:
@@ -73,36 +73,40 @@ def test_only_an_ack_commits(
             raise answer
         return answer
 
-    message = put(queue)
+    message = put(box)
     worker.drain()
     assert effects() == []
-    assert (status(queue, message), queue.get(message).attempt) == expected
+    assert (status(box, message), box.get(message).attempt) == expected
 
 
 @pytest.mark.every_engine
 def test_a_lost_lease_rolls_back(
-    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any, caplog: pytest.LogCaptureFixture
+    db: Database,
+    deployment: pysqlbox.Deployment,
+    make: MakeWorker,
+    effects: Any,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     worker = make(boxes=["outbox"], threads=1)
 
     @worker.handler("t", transactional=True)
     def handle(message: Any, context: Context) -> None:
-        lose(db, box.outbox, [message.id])
+        lose(db, deployment.outbox, [message.id])
         write(db, context.connection, message.id)
 
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.start()
     until(lambda: "not this worker's any more" in caplog.text)
     worker.stop()
     assert effects() == []
-    stored = box.outbox.get(message)
+    stored = deployment.outbox.get(message)
     assert stored.owner_token == OWNER
     assert worker.stats().handled == 0, "its answer counts for nothing"
 
 
 @pytest.mark.dialect("postgres")
 def test_a_commit_that_fails_leaves_the_message_undone(
-    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
+    db: Database, deployment: pysqlbox.Deployment, make: MakeWorker, effects: Any
 ) -> None:
     constraint = "CONSTRAINT uq_effects UNIQUE (message) DEFERRABLE INITIALLY DEFERRED"
     db.sql(f"ALTER TABLE {{schema}}.effects ADD {constraint}")
@@ -113,15 +117,15 @@ def test_a_commit_that_fails_leaves_the_message_undone(
         write(db, context.connection, message.id)
         write(db, context.connection, message.id)
 
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.drain()
     assert effects() == []
-    assert (status(box.outbox, message), box.outbox.get(message).attempt) == ("Ready", 1)
+    assert (status(deployment.outbox, message), deployment.outbox.get(message).attempt) == ("Ready", 1)
 
 
 @pytest.mark.every_engine
 def test_a_handler_that_overran_its_time_commits_nothing(
-    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
+    db: Database, deployment: pysqlbox.Deployment, make: MakeWorker, effects: Any
 ) -> None:
     go = threading.Event()
     worker = make(boxes=["outbox"], backoff=fixed(3600))
@@ -131,18 +135,18 @@ def test_a_handler_that_overran_its_time_commits_nothing(
         go.wait(20)
 
     worker.add_handler("t", handle, transactional=True, timeout=0.3)
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.start()
-    until(lambda: box.outbox.get(message).attempt == 1)
+    until(lambda: deployment.outbox.get(message).attempt == 1)
     go.set()
     assert worker.stop(10)
     assert effects() == []
-    assert status(box.outbox, message) == "Ready"
+    assert status(deployment.outbox, message) == "Ready"
 
 
 @pytest.mark.every_engine
 def test_batches_commit_whole_or_not_at_all(
-    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
+    db: Database, deployment: pysqlbox.Deployment, make: MakeWorker, effects: Any
 ) -> None:
     """One that is not done undoes what was done for the others; they come again and count no attempt."""
     worker = make(boxes=["outbox"], threads=1, backoff=fixed(3600))
@@ -153,17 +157,17 @@ def test_batches_commit_whole_or_not_at_all(
             write(db, context.connection, message.id)
         return [Retry() if message.payload == "bad" else None for message in messages]
 
-    made = [put(box.outbox) for _ in range(3)]
-    bad = put(box.outbox, payload="bad")
+    made = [put(deployment.outbox) for _ in range(3)]
+    bad = put(deployment.outbox, payload="bad")
     worker.drain()
     assert effects() == made
-    assert [box.outbox.get(message).attempt for message in [*made, bad]] == [0, 0, 0, 1]
-    assert {status(box.outbox, message) for message in made} == {"Done"}
+    assert [deployment.outbox.get(message).attempt for message in [*made, bad]] == [0, 0, 0, 1]
+    assert {status(deployment.outbox, message) for message in made} == {"Done"}
 
 
 @pytest.mark.every_engine
 def test_a_group_goes_on_behind_a_commit(
-    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any, calls: Calls
+    db: Database, deployment: pysqlbox.Deployment, make: MakeWorker, effects: Any, calls: Calls
 ) -> None:
     worker = make(boxes=["outbox"], threads=3, poll_seconds=30, listen=False)
 
@@ -173,7 +177,7 @@ def test_a_group_goes_on_behind_a_commit(
         write(db, context.connection, message.id)
         calls.end(call)
 
-    made = put_many(box.outbox, 12, group_id="g")
+    made = put_many(deployment.outbox, 12, group_id="g")
     worker.start()
     until(lambda: worker.stats().acked == 12)
     worker.stop()
@@ -184,7 +188,7 @@ def test_a_group_goes_on_behind_a_commit(
 
 @pytest.mark.dialect("postgres")
 def test_a_callable_brings_the_applications_own_transaction(
-    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
+    db: Database, deployment: pysqlbox.Deployment, make: MakeWorker, effects: Any
 ) -> None:
     """A SQLAlchemy session's, for one."""
     sqlalchemy = pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed")
@@ -199,16 +203,16 @@ def test_a_callable_brings_the_applications_own_transaction(
         context.connection.execute(statement, {"id": message.id})
         return Retry() if message.payload == "bad" else None
 
-    good, bad = put(box.outbox), put(box.outbox, payload="bad")
+    good, bad = put(deployment.outbox), put(deployment.outbox, payload="bad")
     worker.drain()
     engine.dispose()
     assert effects() == [good]
-    assert (status(box.outbox, good), status(box.outbox, bad)) == ("Done", "Ready")
+    assert (status(deployment.outbox, good), status(deployment.outbox, bad)) == ("Done", "Ready")
 
 
 @pytest.mark.dialect("postgres")
 def test_djangos_atomic_is_one_of_them(
-    db: Database, box: pysqlbox.Box, make: MakeWorker, effects: Any
+    db: Database, deployment: pysqlbox.Deployment, make: MakeWorker, effects: Any
 ) -> None:
     pytest.importorskip("django", reason="django is not installed")
     from pysqlbox.contrib.django import atomic
@@ -222,18 +226,20 @@ def test_djangos_atomic_is_one_of_them(
                 cursor.execute(f'INSERT INTO "{db.schema}".effects (message) VALUES (%s)', [message.id])
             return Retry() if message.payload == "bad" else None
 
-        good, bad = put(box.outbox), put(box.outbox, payload="bad")
+        good, bad = put(deployment.outbox), put(deployment.outbox, payload="bad")
         worker.drain()
     assert effects() == [good]
-    assert (status(box.outbox, good), status(box.outbox, bad)) == ("Done", "Ready")
+    assert (status(deployment.outbox, good), status(deployment.outbox, bad)) == ("Done", "Ready")
 
 
-def test_a_handler_that_is_not_transactional_has_no_connection(box: pysqlbox.Box, make: MakeWorker) -> None:
+def test_a_handler_that_is_not_transactional_has_no_connection(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
     worker = make(boxes=["outbox"], backoff=fixed(3600))
     worker.add_handler("t", lambda _message, context: context.connection)
-    message = put(box.outbox)
+    message = put(deployment.outbox)
     worker.drain()
-    assert "not transactional" in (box.outbox.get(message).last_error or "")
+    assert "not transactional" in (deployment.outbox.get(message).last_error or "")
 
 
 def test_what_cannot_be_transactional_is_refused(make: MakeWorker) -> None:
@@ -249,11 +255,11 @@ def test_what_cannot_be_transactional_is_refused(make: MakeWorker) -> None:
 @pytest.mark.every_engine
 @pytest.mark.parametrize("moment", ["begun", "written", "sent", "committing"])
 def test_kill_at_any_moment_shows_effect_and_end_or_neither(
-    db: Database, box: pysqlbox.Box, effects: Any, tmp_path: Path, moment: str
+    db: Database, deployment: pysqlbox.Deployment, effects: Any, tmp_path: Path, moment: str
 ) -> None:
     """With kill -9, after each statement of a handler, until all is done by another process."""
     journal = Journal(tmp_path / "journal")
-    made = put_many(box.outbox, 12)
+    made = put_many(deployment.outbox, 12)
     module = "tests.worker.transactional_program"
     lease = 1 if db.dialect == "postgres" else 6
     with processes(db, journal, module=module) as start:
@@ -262,18 +268,18 @@ def test_kill_at_any_moment_shows_effect_and_end_or_neither(
             until(lambda turn=turn: len(journal.of("hang")) > turn)  # type: ignore[misc]  # a loop's lambda
             time.sleep(0.1)
             victim.kill()
-            check(db, box, effects)
+            check(db, deployment, effects)
         last = start(lease_seconds=lease, threads=2, moment="never", every=1)
-        until(lambda: {status(box.outbox, message) for message in made} == {"Done"}, 40)
+        until(lambda: {status(deployment.outbox, message) for message in made} == {"Done"}, 40)
         last.stop()
     assert effects() == made, "each exactly once"
-    sent = [int(message.payload) for message in box.queue("mail").claim(OWNER, batch_size=100)]
+    sent = [int(message.payload) for message in deployment.box("mail").claim(OWNER, batch_size=100)]
     assert sorted(sent) == made
-    check(db, box, effects)
+    check(db, deployment, effects)
 
 
-def check(db: Database, box: pysqlbox.Box, effects: Any) -> None:
+def check(db: Database, deployment: pysqlbox.Deployment, effects: Any) -> None:
     """What is done has had its effect, and the other way round."""
     rows = db.sql("SELECT id FROM {schema}.outbox_messages WHERE status = 'Done'")
     assert sorted(int(str(row["id"])) for row in rows) == effects()
-    del box
+    del deployment

@@ -37,8 +37,8 @@ def main(url: str, schema: str, journal_path: str, options: str) -> None:
         hang(messages[0], "committing", current[messages[0].id])
 
     transactions.Transactions._ack = ack  # type: ignore[method-assign]  # the last moment before the commit
-    with pysqlbox.connect(url, schema=schema) as box:
-        worker = box.worker(**settings)
+    with pysqlbox.connect(url, schema=schema) as db:
+        worker = db.worker(**settings)
         quoted = f'"{schema}"' if url.startswith("postgresql") else f"[{schema}]"
 
         @worker.handler("t", transactional=True)
@@ -47,7 +47,7 @@ def main(url: str, schema: str, journal_path: str, options: str) -> None:
             hang(message, "begun", number)
             context.connection.execute(f"INSERT INTO {quoted}.effects (message) VALUES ({message.id})")
             hang(message, "written", number)
-            mail: Any = box.queue("mail")
+            mail: Any = db.box("mail")
             mail.enqueue("sent", str(message.id), connection=context.connection)
             hang(message, "sent", number)
 

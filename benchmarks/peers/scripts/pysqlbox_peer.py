@@ -29,23 +29,23 @@ def connect(url: str) -> Any:
 
 def schema(url: str) -> None:
     """Deploy it."""
-    with connect(url) as box:
-        box.migrate()
+    with connect(url) as db:
+        db.migrate()
 
 
 def fill(url: str, count: int) -> None:
     """Through enqueue_many."""
-    with connect(url) as box:
+    with connect(url) as db:
         for first in range(0, count, STEP):
             numbers = range(first, min(first + STEP, count))
-            box.outbox.enqueue_many([{"topic": TOPIC, "payload": text(number)} for number in numbers])
+            db.outbox.enqueue_many([{"topic": TOPIC, "payload": text(number)} for number in numbers])
 
 
 def enqueue(url: str, pace: Pace) -> None:
     """One at a time."""
-    with connect(url) as box:
+    with connect(url) as db:
         for number, at in pace:
-            box.outbox.enqueue(TOPIC, text(number, at))
+            db.outbox.enqueue(TOPIC, text(number, at))
 
 
 def work(url: str, recorder: Recorder, control: Control) -> None:
@@ -57,8 +57,8 @@ def work(url: str, recorder: Recorder, control: Control) -> None:
     def handle_timed(message: Any) -> None:
         recorder.arrived(message.id, json.loads(message.payload))
 
-    with connect(url) as box:
-        worker = box.worker(boxes=("outbox",), **options())
+    with connect(url) as db:
+        worker = db.worker(boxes=("outbox",), **options())
         worker.handler(TOPIC)(handle_timed if recorder.timed else handle)
         control.ready()
         control.on_stop(worker.stop)

@@ -9,9 +9,9 @@ from uuid import UUID
 
 import click
 
-from pysqlbox.box import Box
 from pysqlbox.cli.demo import shop
 from pysqlbox.cli.output import table
+from pysqlbox.deployment import Deployment
 from pysqlbox.messages import OutboxDeadLetter
 
 __all__ = ["Happened", "is_closed", "report"]
@@ -40,17 +40,17 @@ class _Check:
         return self.expected == self.found
 
 
-def is_closed(box: Box) -> bool:
+def is_closed(db: Deployment) -> bool:
     """Whether the day's closing has been recorded, and nothing is left to do."""
-    closed = shop.query(box, "SELECT orders FROM shop.daily_closing")
-    return bool(closed) and not _waiting(box)
+    closed = shop.query(db, "SELECT orders FROM shop.daily_closing")
+    return bool(closed) and not _waiting(db)
 
 
-def report(box: Box, happened: Happened) -> bool:
+def report(db: Deployment, happened: Happened) -> bool:
     """Print what happened and the closing table; whether everything adds up."""
-    _print_boxes(box)
-    _print_mishaps(box, happened)
-    checks = list(_checks(box, happened))
+    _print_boxes(db)
+    _print_mishaps(db, happened)
+    checks = list(_checks(db, happened))
     click.echo()
     lines = [
         (check.label, _shown(check.expected), _shown(check.found), "ok" if check.holds else "WRONG")
@@ -65,86 +65,86 @@ def report(box: Box, happened: Happened) -> bool:
     return False
 
 
-def _print_boxes(box: Box) -> None:
+def _print_boxes(db: Deployment) -> None:
     lines = [
-        (queue.name, row.topic or "all", row.done, row.dead, row.ready + row.scheduled + row.in_flight)
-        for queue in (box.outbox, box.inbox)
-        for row in queue.stats()
+        (box.name, row.topic or "all", row.done, row.dead, row.ready + row.scheduled + row.in_flight)
+        for box in (db.outbox, db.inbox)
+        for row in box.stats()
     ]
     titles = ["box", "topic", "done", "dead", "waiting"]
     click.echo()
     click.echo(table(titles, lines, right=titles[2:]))
 
 
-def _print_mishaps(box: Box, happened: Happened) -> None:
+def _print_mishaps(db: Deployment, happened: Happened) -> None:
     (deliveries, turned_away), *_ = shop.query(
-        box, "SELECT count(*), count(*) FILTER (WHERE outcome <> 'created') FROM shop.delivery"
+        db, "SELECT count(*), count(*) FILTER (WHERE outcome <> 'created') FROM shop.delivery"
     )
-    retried = _count(box, f"SELECT count(*) FROM {box.schema}.outbox_messages WHERE attempt > 0")
-    reasons = sorted({letter.last_error or "" for letter in box.outbox.dead_letters()})
+    retried = _count(db, f"SELECT count(*) FROM {db.schema}.outbox_messages WHERE attempt > 0")
+    reasons = sorted({letter.last_error or "" for letter in db.outbox.dead_letters()})
     lines = [
         ("orders rolled back with their messages", len(happened.day.declined)),
         ("deliveries to the inbox", deliveries),
         ("of these duplicates, which it turned away", turned_away),
         ("messages that needed another try", retried),
         ("of these left by the killed courier", len(happened.orphans)),
-        (f"dead letters ({', '.join(reasons)})", box.outbox.stats()[-1].dead),
+        (f"dead letters ({', '.join(reasons)})", db.outbox.stats()[-1].dead),
     ]
     click.echo()
     click.echo(table(["mishaps", ""], lines, right=("",)))
 
 
-def _checks(box: Box, happened: Happened) -> Iterator[_Check]:
-    placed = next(row for row in box.outbox.stats() if row.topic == "order.placed")
-    inbox = box.inbox.stats()[-1]
-    orders = _count(box, "SELECT count(*) FROM shop.orders")
-    bookings = _count(box, "SELECT count(*) FROM shop.booking")
+def _checks(db: Deployment, happened: Happened) -> Iterator[_Check]:
+    placed = next(row for row in db.outbox.stats() if row.topic == "order.placed")
+    inbox = db.inbox.stats()[-1]
+    orders = _count(db, "SELECT count(*) FROM shop.orders")
+    bookings = _count(db, "SELECT count(*) FROM shop.booking")
     yield _Check("orders, and messages that tell of them", orders, placed.done + placed.dead)
-    ghosts = [1 for message_id in happened.day.declined if box.outbox.find(message_id) is not None]
+    ghosts = [1 for message_id in happened.day.declined if db.outbox.find(message_id) is not None]
     yield _Check("messages of orders that were rolled back", 0, len(ghosts))
-    yield _Check("messages still waiting in either box", 0, _waiting(box))
+    yield _Check("messages still waiting in either box", 0, _waiting(db))
     yield _Check("messages carried, and messages in the inbox", placed.done, inbox.done + inbox.dead)
     yield _Check("messages done in the inbox, and bookings", inbox.done, bookings)
-    dead = {int(json.loads(letter.payload)["order_id"]) for letter in _dead_letters(box)}
-    unbooked = shop.query(box, "SELECT id FROM shop.orders EXCEPT SELECT order_id FROM shop.booking")
+    dead = {int(json.loads(letter.payload)["order_id"]) for letter in _dead_letters(db)}
+    unbooked = shop.query(db, "SELECT id FROM shop.orders EXCEPT SELECT order_id FROM shop.booking")
     yield _Check("dead letters, and orders that are not booked", dead, {order_id for (order_id,) in unbooked})
     twice = "SELECT count(*) FROM (SELECT FROM shop.booking GROUP BY order_id HAVING count(*) > 1) AS twice"
-    yield _Check("orders booked more than once", 0, _count(box, twice))
+    yield _Check("orders booked more than once", 0, _count(db, twice))
     late = (
         "SELECT count(*) FROM (SELECT order_id, max(order_id) OVER (PARTITION BY customer ORDER BY no)"
         " FROM shop.booking) AS b (order_id, before) WHERE before > order_id"
     )
-    yield _Check("bookings out of their customer's order", 0, _count(box, late))
+    yield _Check("bookings out of their customer's order", 0, _count(db, late))
     settled = (
-        f"SELECT count(*) FROM {box.schema}.outbox_messages"
+        f"SELECT count(*) FROM {db.schema}.outbox_messages"
         " WHERE message_id = ANY(%s) AND status IN ('Done', 'Failed') AND attempt > 0"
     )
     orphans = list(happened.orphans)
-    yield _Check("the killed courier's messages, done by others", len(orphans), _count(box, settled, orphans))
-    join = box.joins.get(happened.join_id)
+    yield _Check("the killed courier's messages, done by others", len(orphans), _count(db, settled, orphans))
+    join = db.joins.get(happened.join_id)
     yield _Check(
         "tills, as steps of the join", (shop.TILLS, "Completed"), (join.completed_steps, join.status)
     )
-    booked = shop.query(box, "SELECT count(*), sum(cents) FROM shop.booking")
-    closed = shop.query(box, "SELECT orders, cents FROM shop.daily_closing")
+    booked = shop.query(db, "SELECT count(*), sum(cents) FROM shop.booking")
+    closed = shop.query(db, "SELECT orders, cents FROM shop.daily_closing")
     yield _Check("bookings, and the closings of the day", booked, closed)
     yield _Check("workers told to stop, and those that ended well", happened.processes, happened.graceful)
 
 
-def _dead_letters(box: Box) -> Iterator[OutboxDeadLetter]:
+def _dead_letters(db: Deployment) -> Iterator[OutboxDeadLetter]:
     after = 0
-    while letters := box.outbox.dead_letters(limit=1000, after_id=after):
+    while letters := db.outbox.dead_letters(limit=1000, after_id=after):
         yield from letters
         after = letters[-1].id
 
 
-def _waiting(box: Box) -> int:
-    totals = [queue.stats()[-1] for queue in (box.outbox, box.inbox)]
+def _waiting(db: Deployment) -> int:
+    totals = [box.stats()[-1] for box in (db.outbox, db.inbox)]
     return sum(total.ready + total.scheduled + total.in_flight for total in totals)
 
 
-def _count(box: Box, query: str, *values: object) -> int:
-    return int(shop.query(box, query, *values)[0][0])
+def _count(db: Deployment, query: str, *values: object) -> int:
+    return int(shop.query(db, query, *values)[0][0])
 
 
 def _shown(value: object) -> str:

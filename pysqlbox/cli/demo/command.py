@@ -7,10 +7,10 @@ from uuid import UUID
 
 import click
 
-from pysqlbox.box import Box, connect
 from pysqlbox.cli.demo import closing, shop
 from pysqlbox.cli.demo.board import Board
 from pysqlbox.cli.demo.crew import Crew, hiring
+from pysqlbox.deployment import Deployment, connect
 from pysqlbox.drivers.embedded import EmbeddedServer
 
 __all__ = ["demo"]
@@ -34,21 +34,21 @@ def demo(ctx: click.Context, orders: int, couriers: int) -> None:
     Exit code 1: something does not add up.
     """
     click.echo("starting an embedded PostgreSQL in a temporary directory …")
-    with EmbeddedServer(temporary=True) as server, connect(server.url, pool_size=4) as box:
-        plan = box.migrate()
+    with EmbeddedServer(temporary=True) as server, connect(server.url, pool_size=4) as db:
+        plan = db.migrate()
         tables, routines = len(plan.tables), len(plan.routines)
-        click.echo(f"deployed {box.schema!r}: {tables} table files, {routines} routines and views")
-        with box.connection() as connection:
+        click.echo(f"deployed {db.schema!r}: {tables} table files, {routines} routines and views")
+        with db.connection() as connection:
             connection.execute(shop.CREATE)
         asleep_after = orders // (couriers + 1) // 4
         with hiring(server.url, **{shop.ASLEEP_AFTER: str(asleep_after)}) as crew:
-            happened = _live(box, crew, shop.Day(orders), couriers)
-        ok = closing.report(box, happened)
+            happened = _live(db, crew, shop.Day(orders), couriers)
+        ok = closing.report(db, happened)
     if not ok:
         ctx.exit(1)
 
 
-def _live(box: Box, crew: Crew, day: shop.Day, couriers: int) -> closing.Happened:
+def _live(db: Deployment, crew: Crew, day: shop.Day, couriers: int) -> closing.Happened:
     """The whole day."""
     began = time.monotonic()
     board = Board(ordered=day.orders, carried=day.orders, booked=day.orders)
@@ -57,16 +57,16 @@ def _live(box: Box, crew: Crew, day: shop.Day, couriers: int) -> closing.Happene
     for number in range(couriers):
         crew.hire(f"courier {number + 1}", "courier")
     board.say(f"the shop opens: {couriers + 1} couriers and a bookkeeper, a process each")
-    day.begin(box)
-    orphans = _business(box, crew, day, board)
+    day.begin(db)
+    orphans = _business(db, crew, day, board)
     board.say(f"{len(day.declined):,} cards were declined: those orders were rolled back with their messages")
-    join_id = _close(box, crew, board)
+    join_id = _close(db, crew, board)
     board.done()
     seconds = time.monotonic() - began
     return closing.Happened(day, orphans, join_id, couriers + 1, crew.dismiss(), seconds)
 
 
-def _business(box: Box, crew: Crew, day: shop.Day, board: Board) -> set[UUID]:
+def _business(db: Deployment, crew: Crew, day: shop.Day, board: Board) -> set[UUID]:
     """Until everything that was ordered is booked; answers what the killed courier had in its hands."""
     orphans: set[UUID] = set()
     killed = False
@@ -74,18 +74,18 @@ def _business(box: Box, crew: Crew, day: shop.Day, board: Board) -> set[UUID]:
     before: tuple[int, ...] = ()
     while True:
         over = day.over
-        carried, dead, booked = _progress(box)
+        carried, dead, booked = _progress(db)
         still = time.monotonic() - moved_at
         if over:
             board.resize(ordered=day.placed, carried=day.placed, booked=day.placed - dead)
         board.show(ordered=day.placed, carried=carried + dead, booked=booked)
         all_carried = over and carried + dead == day.placed
         if not killed:
-            asleep = shop.asleep(box)
+            asleep = shop.asleep(db)
             killed = len(asleep) >= shop.COURIER_THREADS or (bool(asleep) and still > 1) or all_carried
             if killed:
                 crew.kill(DOOMED)
-                orphans = shop.held_like(box, asleep[0]) | set(asleep) if asleep else set()
+                orphans = shop.held_like(db, asleep[0]) | set(asleep) if asleep else set()
                 board.say(f"SIGKILL for a courier with {len(orphans)} messages in its hands")
         elif all_carried and booked == carried:
             return orphans
@@ -97,24 +97,24 @@ def _business(box: Box, crew: Crew, day: shop.Day, board: Board) -> set[UUID]:
         time.sleep(0.1)
 
 
-def _close(box: Box, crew: Crew, board: Board) -> UUID:
+def _close(db: Deployment, crew: Crew, board: Board) -> UUID:
     """Close the tills; the join brings about the closing of the day."""
-    join_id = shop.close_tills(box)
+    join_id = shop.close_tills(db)
     board.say(f"closing {shop.TILLS} tills, and after the last of them the day: a join")
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not closing.is_closed(box):
+    while not closing.is_closed(db):
         crew.check()
         if time.monotonic() > deadline:
-            left = [row for queue in (box.outbox, box.inbox) for row in queue.stats()]
-            raise click.ClickException(f"the day was not closed: {box.joins.get(join_id)}, {left}")
+            left = [row for box in (db.outbox, db.inbox) for row in box.stats()]
+            raise click.ClickException(f"the day was not closed: {db.joins.get(join_id)}, {left}")
         time.sleep(0.05)
-    orders, cents = shop.query(box, "SELECT orders, cents FROM shop.daily_closing")[0]
+    orders, cents = shop.query(db, "SELECT orders, cents FROM shop.daily_closing")[0]
     board.say(f"the day is closed: {orders:,} orders, {cents / 100:,.2f}")
     return join_id
 
 
-def _progress(box: Box) -> tuple[int, int, int]:
+def _progress(db: Deployment) -> tuple[int, int, int]:
     """How many orders were carried, given up, and booked."""
-    placed = next((row for row in box.outbox.stats() if row.topic == "order.placed"), None)
-    booked = box.inbox.stats()[-1].done
+    placed = next((row for row in db.outbox.stats() if row.topic == "order.placed"), None)
+    booked = db.inbox.stats()[-1].done
     return (placed.done, placed.dead, booked) if placed is not None else (0, 0, booked)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from pysqlbox.box import Box
+from pysqlbox.deployment import Deployment
 from pysqlbox.idempotent import Idempotent
 from pysqlbox.messages import OutboxMessage
 from pysqlbox.typed import message
@@ -96,10 +96,10 @@ class Day:
     _threads: list[threading.Thread] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, box: Box, *, threads: int = 2) -> None:
+    def begin(self, db: Deployment, *, threads: int = 2) -> None:
         """Open the doors; each thread serves customers of its own, so that theirs are placed in order."""
         for number in range(threads):
-            thread = threading.Thread(target=self._serve, args=(box, number, threads), daemon=True)
+            thread = threading.Thread(target=self._serve, args=(db, number, threads), daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -110,7 +110,7 @@ class Day:
             raise self.failures[0]
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _serve(self, box: Box, number: int, step: int) -> None:
+    def _serve(self, db: Deployment, number: int, step: int) -> None:
         chance = random.Random(number)
         try:
             for order_id in range(number + 1, self.orders + 1, step):
@@ -119,21 +119,21 @@ class Day:
                 till = 1 + order_id % TILLS
                 order = OrderPlaced(order_id, customer, till, chance.randrange(100, 20_000), address)
                 declined = order_id % 31 == 0
-                self._place(box, order, declined=declined)
+                self._place(db, order, declined=declined)
                 time.sleep(0)
         except BaseException as error:  # noqa: BLE001  # handed to the main thread, which raises it
             self.failures.append(error)
 
-    def _place(self, box: Box, order: OrderPlaced, *, declined: bool) -> None:
+    def _place(self, db: Deployment, order: OrderPlaced, *, declined: bool) -> None:
         """One business transaction: the order and its message, both or neither."""
         message_id = None
         try:
-            with box.transaction() as connection:
+            with db.transaction() as connection:
                 connection.execute(
                     "INSERT INTO shop.orders (id, customer, till, cents) VALUES (%s, %s, %s, %s)",
                     (order.order_id, order.customer, order.till, order.cents),
                 )
-                message_id = box.outbox.publish(order, connection=connection).message_id
+                message_id = db.outbox.publish(order, connection=connection).message_id
                 if declined:
                     raise CardDeclined
         except CardDeclined:
@@ -145,29 +145,29 @@ class Day:
                 self.placed += 1
 
 
-def courier(box: Box) -> Worker:
+def courier(db: Deployment) -> Worker:
     """A worker of the outbox: carries orders to the inbox, closes tills, and the day after the last till."""
-    worker = box.worker(boxes=("outbox",), threads=COURIER_THREADS, lease_seconds=LEASE_SECONDS)
-    worker.add_handler(OrderPlaced, _Round(box))
-    worker.add_handler(TillClose, _closing_of_a_till(box))
-    worker.add_handler("day.close", _closing_of_the_day(box))
+    worker = db.worker(boxes=("outbox",), threads=COURIER_THREADS, lease_seconds=LEASE_SECONDS)
+    worker.add_handler(OrderPlaced, _Round(db))
+    worker.add_handler(TillClose, _closing_of_a_till(db))
+    worker.add_handler("day.close", _closing_of_the_day(db))
     return worker
 
 
-def doomed_courier(box: Box) -> Worker:
+def doomed_courier(db: Deployment) -> Worker:
     """A courier that falls asleep on its round, with some deliveries made, and none of them acknowledged."""
-    worker = box.worker(
+    worker = db.worker(
         boxes=("outbox",), topics=("order.placed",), threads=COURIER_THREADS, lease_seconds=LEASE_SECONDS
     )
-    worker.add_handler(OrderPlaced, _Round(box, asleep_after=int(os.environ[ASLEEP_AFTER])))
+    worker.add_handler(OrderPlaced, _Round(db, asleep_after=int(os.environ[ASLEEP_AFTER])))
     return worker
 
 
 class _Round:
     """A courier's handler."""
 
-    def __init__(self, box: Box, *, asleep_after: int | None = None) -> None:
-        self._box = box
+    def __init__(self, db: Deployment, *, asleep_after: int | None = None) -> None:
+        self._db = db
         self._asleep_after = asleep_after
         self._carried = 0
 
@@ -188,13 +188,13 @@ class _Round:
         return None
 
     def _fall_asleep(self, message: OutboxMessage) -> None:
-        with self._box.connection() as connection:
+        with self._db.connection() as connection:
             connection.execute("INSERT INTO shop.asleep (message_id) VALUES (%s)", (message.message_id,))
         time.sleep(600)
 
     def _deliver(self, message: OutboxMessage) -> None:
-        with self._box.transaction() as connection:
-            received = self._box.inbox.enqueue(
+        with self._db.transaction() as connection:
+            received = self._db.inbox.enqueue(
                 message.topic,
                 "shop",
                 str(message.message_id),
@@ -208,15 +208,15 @@ class _Round:
             )
 
 
-def bookkeeper(box: Box) -> Worker:
+def bookkeeper(db: Deployment) -> Worker:
     """A worker of the inbox: books each order, and its key in the ledger, in one transaction."""
-    worker = box.worker(boxes=("inbox",), threads=4)
-    once = Idempotent(box, bus="inbox", group="bookkeeping")
+    worker = db.worker(boxes=("inbox",), threads=4)
+    once = Idempotent(db, bus="inbox", group="bookkeeping")
 
     @worker.handler(OrderPlaced)
     def book(order: OrderPlaced, context: Context) -> None:
         key = once.key("order.placed", context.message.message_id)
-        with box.transaction() as connection, once.attempt(key, connection=connection) as mine:
+        with db.transaction() as connection, once.attempt(key, connection=connection) as mine:
             if mine:
                 connection.execute(
                     "INSERT INTO shop.booking (order_id, customer, till, cents) VALUES (%s, %s, %s, %s)",
@@ -226,20 +226,20 @@ def bookkeeper(box: Box) -> Worker:
     return worker
 
 
-def close_tills(box: Box) -> UUID:
+def close_tills(db: Deployment) -> UUID:
     """A message for each till, and a join that enqueues the closing of the day after the last of them."""
-    with box.transaction() as connection:
-        join_id = box.joins.start("shop", TILLS, connection=connection)
-        for sent in box.outbox.publish_many(map(TillClose, range(1, TILLS + 1)), connection=connection):
-            box.joins.attach(join_id, sent.message_id, connection=connection)
-        box.joins.wait(join_id, on_complete_topic="day.close", connection=connection)
+    with db.transaction() as connection:
+        join_id = db.joins.start("shop", TILLS, connection=connection)
+        for sent in db.outbox.publish_many(map(TillClose, range(1, TILLS + 1)), connection=connection):
+            db.joins.attach(join_id, sent.message_id, connection=connection)
+        db.joins.wait(join_id, on_complete_topic="day.close", connection=connection)
     return join_id
 
 
-def _closing_of_a_till(box: Box) -> Any:
+def _closing_of_a_till(db: Deployment) -> Any:
     def close(till: TillClose) -> None:
         time.sleep(0.1)  # somebody counts the money
-        with box.transaction() as connection:
+        with db.transaction() as connection:
             connection.execute(
                 "INSERT INTO shop.till_total (till, orders, cents)"
                 " SELECT %s, count(*), coalesce(sum(cents), 0) FROM shop.booking WHERE till = %s",
@@ -249,9 +249,9 @@ def _closing_of_a_till(box: Box) -> Any:
     return close
 
 
-def _closing_of_the_day(box: Box) -> Any:
+def _closing_of_the_day(db: Deployment) -> Any:
     def close(_: OutboxMessage) -> None:
-        with box.transaction() as connection:
+        with db.transaction() as connection:
             connection.execute(
                 "INSERT INTO shop.daily_closing (orders, cents, tills)"
                 " SELECT coalesce(sum(orders), 0), coalesce(sum(cents), 0), count(*) FROM shop.till_total"
@@ -260,23 +260,23 @@ def _closing_of_the_day(box: Box) -> Any:
     return close
 
 
-def query(box: Box, text: str, *values: object) -> list[tuple[Any, ...]]:
+def query(db: Deployment, text: str, *values: object) -> list[tuple[Any, ...]]:
     """The answer to a question about the shop's tables."""
-    with box.connection() as connection:
+    with db.connection() as connection:
         return list(connection.execute(text, values or None))
 
 
-def asleep(box: Box) -> list[UUID]:
+def asleep(db: Deployment) -> list[UUID]:
     """The messages over which a courier has fallen asleep."""
-    return [message_id for (message_id,) in query(box, "SELECT message_id FROM shop.asleep")]
+    return [message_id for (message_id,) in query(db, "SELECT message_id FROM shop.asleep")]
 
 
-def held_like(box: Box, message_id: UUID) -> set[UUID]:
+def held_like(db: Deployment, message_id: UUID) -> set[UUID]:
     """The messages that the owner of this one holds."""
     held = query(
-        box,
-        f"SELECT message_id FROM {box.schema}.outbox_messages WHERE owner_token ="
-        f" (SELECT owner_token FROM {box.schema}.outbox_messages WHERE message_id = %s)",
+        db,
+        f"SELECT message_id FROM {db.schema}.outbox_messages WHERE owner_token ="
+        f" (SELECT owner_token FROM {db.schema}.outbox_messages WHERE message_id = %s)",
         message_id,
     )
     return {message_id for (message_id,) in held}

@@ -40,7 +40,7 @@ _BOX_NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Box:
+class NamedBox:
     """One queue with its own tables and routines."""
 
     name: str
@@ -50,10 +50,10 @@ class Box:
         return f"{self.name}:{self.kind}"
 
 
-DEFAULT_BOXES: tuple[Box, ...] = (Box("outbox", "outbox"), Box("inbox", "inbox"))
+DEFAULT_BOXES: tuple[NamedBox, ...] = (NamedBox("outbox", "outbox"), NamedBox("inbox", "inbox"))
 
 
-def parse_box(text: str) -> Box:
+def parse_box(text: str) -> NamedBox:
     """Read a box written as ``name:kind``."""
     name, colon, kind = text.partition(":")
     if not colon or kind not in KINDS:
@@ -66,10 +66,10 @@ def parse_box(text: str) -> Box:
         raise InvalidArgument(f"box {name!r}: the name is reserved")
     if name in KINDS and name != kind:
         raise InvalidArgument(f"box {name!r}: the default box of that name is an {name}")
-    return Box(name, kind)
+    return NamedBox(name, kind)
 
 
-def merge_boxes(*groups: Iterable[Box]) -> tuple[Box, ...]:
+def merge_boxes(*groups: Iterable[NamedBox]) -> tuple[NamedBox, ...]:
     """The default boxes and all given ones, each once; the same name with two kinds is refused."""
     merged = {box.name: box for box in DEFAULT_BOXES}
     for group in groups:
@@ -94,7 +94,7 @@ def check_schema_name(dialect: Dialect, schema: str) -> str:
     return schema
 
 
-def check_box_names(dialect: Dialect, schema: str, boxes: Iterable[Box]) -> None:
+def check_box_names(dialect: Dialect, schema: str, boxes: Iterable[NamedBox]) -> None:
     """Refuse boxes for which the schema's name is too long: PostgreSQL notifies by both names."""
     if dialect != "postgres":
         return

@@ -9,7 +9,7 @@ from tests.support.emptying import Emptier
 from tests.support.engines import Engine
 
 
-class Deployment:
+class Deployed:
     """The test schema on one engine."""
 
     def __init__(self, engine: Engine) -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pysqlbox.deploy.declarations import PINNED_PATH, unpinned_definers
-from pysqlbox.deploy.names import Box, check_box_names, check_role_names, merge_boxes
-from pysqlbox.deploy.paths import migrations_root
 from pysqlbox.deploy.render import Renderer, Unit
 from pysqlbox.deploy.store import NotReplaceable, Record, Store
 from pysqlbox.errors import InvalidState, SchemaMismatch
+from pysqlbox.names import NamedBox, check_box_names, check_role_names, merge_boxes
+from pysqlbox.paths import migrations_root
 
 _PLACE_TABLE = "tables/schema/place"
 _MIGRATION = re.compile(r"(\d{4})\..+\.py")
@@ -56,7 +56,7 @@ class Deployment:
         self,
         store: Store,
         *,
-        boxes: Iterable[Box] = (),
+        boxes: Iterable[NamedBox] = (),
         roles: bool = False,
         root: Path | None = None,
         migrations: Path | None = None,
