@@ -9,16 +9,20 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.names import Dialect
 
-_POSTGRES = {"postgresql", "postgres", "postgresql+psycopg"}
+#: Also as SQLAlchemy writes it, with the driver that it is to take: we take ours.
+_POSTGRES = re.compile(r"postgres(ql)?(\+\w+)?")
 _MSSQL = {"mssql", "mssql+pyodbc"}
 _ODBC_KEYS = {"driver", "dsn", "server"}
 _DATABASE_KEYS = {"database", "initial catalog"}
 _SECRET_KEYS = {"pwd", "password", "accesstoken"}
+#: One of these stands in any of libpq's keyword strings, and in no ODBC string.
+_LIBPQ_KEYS = {"host", "hostaddr", "dbname", "service"}
 _TIMEOUT_KEYS = {"query_timeout", "querytimeout"}
 _LONGEST_TIMEOUT = 86_400
 #: As SQLAlchemy has it: mssql:///?odbc_connect=<the ODBC string, quoted>.
 WRAPPED = "odbc_connect"
 _FORMS = "postgresql://user:password@host:port/db, mssql://user:password@host:port/db or an ODBC string"
+_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d{0,5})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,26 +48,34 @@ class Target:
 
 
 def parse_url(url: str) -> Target:
-    """Read a URL or a raw ODBC string; anything else is an InvalidArgument that never repeats a password."""
+    """Read a URL, libpq's keywords or an ODBC string; anything else is an InvalidArgument.
+
+    That never repeats a password.
+    """
     if _looks_like_odbc(url):
         return _parse_odbc(url)
+    if _looks_like_libpq(url):
+        return _parse_libpq(url)
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise InvalidArgument(f"url: must be {_FORMS}")
     try:
         parts = urlsplit(url.strip())
-        port = parts.port
+        if _POSTGRES.fullmatch(parts.scheme):
+            return _parse_postgres(parts)
+        if parts.scheme in _MSSQL:
+            return _parse_mssql(parts, parts.port)
     except ValueError as error:
+        if isinstance(error, InvalidArgument):
+            raise
         raise InvalidArgument(f"url: host or port is malformed, must be {_FORMS}") from error
-    if parts.scheme in _POSTGRES:
-        return _parse_postgres(parts)
-    if parts.scheme in _MSSQL:
-        return _parse_mssql(parts, port)
     raise InvalidArgument(f"url: unknown scheme {scheme!r}, must be {_FORMS}")
 
 
 def with_database(url: str, name: str) -> str:
-    """The same URL or ODBC string, naming another database."""
+    """The same URL or string, naming another database."""
+    if _looks_like_libpq(url):
+        return _keywords(_read_libpq(url) | {"dbname": name})
     if not _looks_like_odbc(url):
         parts = urlsplit(url)
         wrapped = dict(parse_qsl(parts.query)).get(WRAPPED)
@@ -80,11 +92,53 @@ def wrap_odbc(text: str) -> str:
 
 
 def _parse_postgres(parts: SplitResult) -> Target:
+    # libpq takes several hosts, each with its port: those that one of them fails over to.
+    if not all(_PORT.fullmatch(each) for each in _host(parts).split(",")):
+        raise InvalidArgument(f"url: host or port is malformed, must be {_FORMS}")
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     dsn = _geturl(parts._replace(scheme="postgresql"))
     secrets = _secrets(parts.password, query.get("password"))
     host = _host(parts) or query.get("host", "")
     return Target("postgres", dsn, f"postgresql://{host}{parts.path}", secrets=secrets)
+
+
+def _looks_like_libpq(text: str) -> bool:
+    """Whether a text is ``host=h dbname=d`` and so on."""
+    if "://" in text.partition("=")[0]:
+        return False
+    return any(re.search(rf"(?:^|\s){known}\s*=", text) for known in _LIBPQ_KEYS)
+
+
+def _parse_libpq(text: str) -> Target:
+    entries = _read_libpq(text)
+    host = entries.get("host") or entries.get("hostaddr") or ""
+    if "host" in entries and "port" in entries and "," not in entries["port"]:
+        host = ",".join(f"{each}:{entries['port']}" for each in host.split(","))
+    display = f"postgresql://{host}/{entries.get('dbname', '')}"
+    if "service" in entries:
+        display = f"service={entries['service']}" + (f" {display}" if host or "dbname" in entries else "")
+    return Target("postgres", _keywords(entries), display, secrets=_secrets(entries.get("password")))
+
+
+def _read_libpq(text: str) -> dict[str, str]:
+    """Split libpq's keywords, whose values may be quoted, with backslashes before quotes and backslashes."""
+    pattern = re.compile(r"\s*(\w+)\s*=\s*(?:'((?:[^'\\]|\\.)*)'|((?:[^\s'\\]|\\.)*))(?=\s|$)", re.DOTALL)
+    entries: dict[str, str] = {}
+    position, text = 0, text.strip()
+    while position < len(text):
+        match = pattern.match(text, position)
+        if match is None:
+            raise InvalidArgument("url: the keywords are malformed, must be host=… dbname=… user=… …")
+        key, quoted, plain = match.groups()
+        entries[key] = re.sub(r"\\(.)", r"\1", plain if quoted is None else quoted, flags=re.DOTALL)
+        position = match.end()
+    return entries
+
+
+def _keywords(entries: dict[str, str]) -> str:
+    """Entries as libpq's keywords, each value quoted."""
+    escaped = {key: re.sub(r"(['\\])", r"\\\1", value) for key, value in entries.items()}
+    return " ".join(f"{key}='{value}'" for key, value in escaped.items())
 
 
 def _geturl(parts: SplitResult) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from psycopg.conninfo import conninfo_to_dict
 
 from pysqlbox.drivers.url import odbc_string, parse_url, read_odbc, with_database, wrap_odbc
 from pysqlbox.errors import InvalidArgument
 
 
-@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg", "postgresql+asyncpg"])
 def test_postgres(scheme: str) -> None:
     """All of PostgreSQL's schemes mean the same."""
     target = parse_url(f"{scheme}://me:se%40cret@host:5433/db?sslmode=require")
@@ -24,6 +25,39 @@ def test_postgres_socket() -> None:
     target = parse_url("postgresql:///db?host=/tmp/x")
     assert target.dsn == "postgresql:///db?host=/tmp/x"
     assert str(target) == "postgresql:///tmp/x/db"
+
+
+def test_postgres_with_several_hosts() -> None:
+    """As libpq takes them, for a failover."""
+    text = "postgresql://me:secret@one:5432,[::1]:5433,three/db?target_session_attrs=read-write"
+    target = parse_url(text)
+    assert target.dsn == text
+    assert str(target) == "postgresql://one:5432,[::1]:5433,three/db"
+    assert with_database(text, "other") == text.replace("/db?", "/other?")
+    assert conninfo_to_dict(target.dsn)["host"] == "one,::1,three"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("host=h dbname=d user=u password=topsecret", "postgresql://h/d"),
+        ("host=h,i port=5433 dbname = d", "postgresql://h:5433,i:5433/d"),
+        ("dbname=d host=/tmp/x", "postgresql:///tmp/x/d"),
+        (r"user='a b' password='it\'s \\top' host=h", "postgresql://h/"),
+        ("service=mine", "service=mine"),
+        ("service=mine dbname=d password=topsecret", "service=mine postgresql:///d"),
+    ],
+)
+def test_libpqs_keywords(text: str, shown: str) -> None:
+    """They are read as libpq reads them."""
+    target = parse_url(text)
+    assert (target.dialect, str(target)) == ("postgres", shown)
+    assert conninfo_to_dict(target.dsn) == conninfo_to_dict(text)
+    assert conninfo_to_dict(with_database(text, "o'o")) == conninfo_to_dict(text) | {"dbname": "o'o"}
+    if "password" in text:
+        password = str(conninfo_to_dict(text)["password"])
+        assert password not in repr(target)
+        assert target.redact(f"wrong: {password}") == "wrong: ***"
 
 
 def test_mssql() -> None:
@@ -69,6 +103,11 @@ def test_odbc_string() -> None:
         "x",
         "mysql://u:topsecret@h/d",
         "postgresql://u:topsecret@h:port/d",
+        "postgresql://u:topsecret@h:1,i:port/d",
+        "postgresql://u:topsecret@h:1:2/d",
+        "mssql://u:topsecret@h:1,i:2/d",
+        "host=h password='topsecret",
+        "host=h password=topsecret nothing",
         "mssql://u:topsecret@/d",
         "SERVER=h;PWD={topsecret",
         "http://u:topsecret@[bad/",
