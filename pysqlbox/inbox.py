@@ -76,8 +76,8 @@ class Inbox(Box[InboxMessage, StoredInboxMessage, ListedInboxMessage, InboxDeadL
     ) -> InboxEnqueued:
         """Take a message in, once per source and message id; a repeated one updates what is not done.
 
-        A payload that is not text goes through the deployment's serializer. ``delay`` is seconds or a timedelta
-        from now by the server's clock, in place of ``due_at``.
+        A payload that is not text goes through the deployment's serializer. ``delay`` is seconds or a
+        timedelta from now by the server's clock, in place of ``due_at``.
         """
         arguments = self._arguments(
             topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,

@@ -91,8 +91,8 @@ class Outbox(
     ) -> Enqueued:
         """Write a message, in the caller's transaction if a connection is given: it is there if that commits.
 
-        A payload that is not text goes through the deployment's serializer. ``delay`` is seconds or a timedelta
-        from now by the server's clock, in place of ``due_at``.
+        A payload that is not text goes through the deployment's serializer. ``delay`` is seconds or a
+        timedelta from now by the server's clock, in place of ``due_at``.
         """
         arguments = self._arguments(
             topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key, collapse_key,

@@ -14,9 +14,9 @@ from tests.support.local_postgres import embedded_installed
 
 _PROGRAM = """
 import pysqlbox
-with pysqldb.connect("embedded:", schema="mine") as db:
+with pysqlbox.connect("embedded:", schema="mine") as db:
     db.migrate()
-    print(db.outdb.enqueue("t", "p").outcome, db.outdb.stats()[-1].ready)
+    print(db.outbox.enqueue("t", "p").outcome, db.outbox.stats()[-1].ready)
 """
 
 
