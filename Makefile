@@ -42,7 +42,7 @@ bench: $(VENV)/.stamp-bench ## pysqlbox beside other queues, an hour and a half 
 lint: $(VENV)/.stamp-dev ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy pysqlbox tools tests benchmarks
+	$(BIN)/mypy pysqlbox tools tests benchmarks pytest_pysqlbox.py
 
 gates: $(VENV)/.stamp-dev ## only the gates over the SQL: compiler, linter, plpgsql_check, mirror and headers
 	$(BIN)/python -m pytest tests/gates tests/mirror $(PYTEST_ARGS)

@@ -163,9 +163,7 @@ class Handling:
             return  # somebody else has it by now, perhaps another thread of this worker
         box = assignment.box
         outcomes = box.outcomes
-        if isinstance(result, Retry) and box.gives_up(message.topic, message.attempt + 1):
-            result = DeadLetter(result.error or f"given up after {message.attempt + 1} attempts")
-        match result:
+        match result := self.final(box, message, result):
             case Ack():
                 tally.acked += 1
                 outcomes.acked.append(message.id)
@@ -181,6 +179,12 @@ class Handling:
                 tally.retried += 1
                 delay = self._settings.retry_delay(box.log, message.attempt + 1, result.delay)
                 outcomes.add(message.id, "retry", result.error, delay, box.limit_of(message.topic))
+
+    def final(self, box: ServedBox, message: Any, result: Result) -> Result:
+        """A result as it is meant: after the last attempt there is no other."""
+        if isinstance(result, Retry) and box.gives_up(message.topic, message.attempt + 1):
+            return DeadLetter(result.error or f"given up after {message.attempt + 1} attempts")
+        return result
 
     def _committed(self, box: ServedBox, messages: list[Any], tally: Tally) -> bool:
         """The messages are done already, with what their handler wrote."""
