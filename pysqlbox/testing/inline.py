@@ -147,7 +147,7 @@ class Inline:
         self._messages: list[Message] = (
             [message] if isinstance(message, OutboxMessage | InboxMessage) else list(message)
         )
-        settings, handlers = worker.settings, worker.handlers
+        settings, handlers = worker._settings, worker._handlers  # its friend
         handlers.check(None, JOIN_WAIT)
         topics = {each.topic for each in self._messages}
         for topic in topics:

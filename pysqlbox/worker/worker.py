@@ -69,7 +69,7 @@ class Worker:
         self.deployment = db
         self.owner_token = uuid.uuid4()
         self.threads = whole("threads", threads, 1, 1000)
-        self.settings = Settings.checked(
+        self._settings = Settings.checked(
             boxes=boxes,
             topics=topics,
             batch_size=batch_size,
@@ -86,9 +86,9 @@ class Worker:
             unknown_topics=unknown_topics,
             async_slots=async_slots,
         )
-        self.handlers = Handlers()
+        self._handlers = Handlers()
         self._hooks = Hooks()
-        self._unknown_topics = UnknownTopics(self.settings.unknown_topics)
+        self._unknown_topics = UnknownTopics(self._settings.unknown_topics)
         self._log = log_of(db)
         self._lock = threading.Lock()
         self._run: WorkerRun | None = None
@@ -129,7 +129,7 @@ class Worker:
         first one registered is outermost. A batch handler's messages come as a list. Around coroutine
         handlers it is a coroutine function, and so is ``call_next``.
         """
-        self.handlers.add_middleware(function)
+        self._handlers.add_middleware(function)
         return function
 
     def on_start(self, function: _Function) -> _Function:
@@ -257,7 +257,7 @@ class Worker:
         self.stop()
 
     def __repr__(self) -> str:
-        return f"Worker({', '.join(self.settings.boxes)} of {self.deployment!r}, {self.threads} threads)"
+        return f"Worker({', '.join(self._settings.boxes)} of {self.deployment!r}, {self.threads} threads)"
 
     def _register(
         self, topic: str | type, *, batch: bool, options: HandlerOptions
@@ -267,7 +267,7 @@ class Worker:
             raise InvalidArgument("topic: must have 1 to 255 characters")
 
         def register(function: _Function) -> _Function:
-            self.handlers.add(Handler(name, function, batch=batch, **options))
+            self._handlers.add(Handler(name, function, batch=batch, **options))
             return function
 
         return register
@@ -277,7 +277,7 @@ class Worker:
             if self._run is not None:
                 raise InvalidState("the worker runs already")
             self._run = WorkerRun(
-                self.deployment, self.settings, self.handlers, self._hooks, self._unknown_topics,
+                self.deployment, self._settings, self._handlers, self._hooks, self._unknown_topics,
                 self.owner_token,
                 threads=self.threads, drain=drain, ended=self._forget, loop=loop,
             )  # fmt: skip
