@@ -13,7 +13,7 @@ from starlette.routing import Route
 
 from pysqlbox.dashboard import login, messages, overview
 from pysqlbox.dashboard.ask import Ask
-from pysqlbox.dashboard.gate import Gate, Refused
+from pysqlbox.dashboard.gate import Authenticator, Gate, Refused
 from pysqlbox.dashboard.masking import MASKED_FIELDS, Masking
 from pysqlbox.dashboard.pages import Pages, asset_response
 from pysqlbox.dashboard.people import Caller
@@ -70,19 +70,22 @@ class Dashboard:
         db: Deployment,
         *,
         find: Callable[[str], Caller | None] | None = None,
+        known: Sequence[Authenticator] = (),
         audit: Callable[[str, str, str, int], None] | None = None,
         boxes: Sequence[str] | None = None,
         masked_fields: Collection[str] = MASKED_FIELDS,
         secret: bytes | None = None,
         allowed_hosts: Collection[str] = (),
     ) -> None:
-        """Without ``find``, which tells whose token it is, only this machine is let in, and may do anything.
+        """``find`` tells whose token it is; ``known`` are asked, with the request, for those who need none.
+
+        Without both only this machine is let in, and may do anything.
 
         ``audit`` is told who did what to what, and to how many. ``boxes`` are shown in place of all. Of
         payloads and headers the ``masked_fields`` stay hidden from everybody. ``secret`` signs the
         sessions; processes that serve one address share it.
         """
-        self.gate = Gate(Sessions(secret), find, allowed_hosts)
+        self.gate = Gate(Sessions(secret), find, known, allowed_hosts)
         self.masking = Masking(masked_fields)
         self.pages = Pages()
         self.watch = Watch(db, boxes)
@@ -112,7 +115,7 @@ class Dashboard:
 
     async def _answer(self, request: Request, least: str, handler: Handler) -> Response:
         try:
-            session = self.gate.enter(request, least)
+            session = await self.gate.enter(request, least)
             ask = Ask(self, request, session, self.watch)
             if request.method == "POST":
                 ask.form = await _form_of(request)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import ipaddress
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -11,7 +13,10 @@ from starlette.requests import Request
 from pysqlbox.dashboard.people import ADMIN, NOBODY, Caller, Person
 from pysqlbox.dashboard.sessions import COOKIE, Session, Sessions
 
-__all__ = ["Gate", "Refused"]
+__all__ = ["Authenticator", "Gate", "Refused"]
+
+#: Answers who asks, or None if it cannot tell.
+Authenticator = Callable[[Request], Caller | Awaitable[Caller | None] | None]
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
@@ -31,29 +36,33 @@ class Gate:
     def __init__(
         self,
         sessions: Sessions,
-        find: Callable[[str], Caller | None] | None,
+        find: Callable[[str], Caller | None] | None = None,
+        known: Sequence[Authenticator] = (),
         allowed_hosts: Collection[str] = (),
     ) -> None:
-        """``find`` answers whose token it is; None opens the dashboard to loopback, and to nobody else.
+        """``find`` answers whose token it is, ``known`` who is known by something else.
 
-        ``allowed_hosts`` are the names under which it is reached, any if there are none; without tokens
-        those of the loopback.
+        Without both the dashboard is open to loopback, and to nobody else. ``allowed_hosts`` are the names
+        under which it is reached, any if there are none; without tokens those of the loopback.
         """
         self.sessions = sessions
         self.find = find
+        self._known = list(known)
         self._hosts = {each.lower() for each in allowed_hosts}
 
     @property
     def is_open(self) -> bool:
-        """Whether there are no tokens."""
-        return self.find is None
+        """Whether nobody has to say who he is."""
+        return self.find is None and not self._known
 
-    def enter(self, request: Request, least: str) -> Session:
+    async def enter(self, request: Request, least: str) -> Session:
         """The session of a request that may do what ``least`` may; Refused if it may not."""
         self._check_host(request)
         session = self.sessions.read(request.cookies.get(COOKIE))
         if session is None or (self.is_open and session.person is None):
             session = self.sessions.begin(Person("local", ADMIN) if self.is_open else None)
+        if session.person is None and (person := await self._ask_known(request)) is not None:
+            session = replace(session, person=person, is_known=True)
         if least == NOBODY:
             return session
         if session.person is None:
@@ -83,6 +92,14 @@ class Gate:
         if not person.may("viewer"):
             raise Refused(403, "This is a producer's token: it sends messages, and sees none.")
         return person
+
+    async def _ask_known(self, request: Request) -> Person | None:
+        for authenticator in self._known:
+            answer = authenticator(request)
+            caller = await answer if inspect.isawaitable(answer) else answer
+            if caller is not None:
+                return Person(caller.name, str(caller.role))
+        return None
 
     def _check_host(self, request: Request) -> None:
         """Keep out other names for this address (DNS rebinding), and, without tokens, other machines."""

@@ -28,6 +28,8 @@ class Session:
     person: Person | None
     begun: int
     until: int
+    is_known: bool = False
+    """The person is known by something else than this session, which is to be asked every time."""
 
 
 class Sessions:
@@ -79,7 +81,7 @@ class Sessions:
 
     def cookie(self, session: Session) -> str:
         """The cookie of a session."""
-        person = session.person
+        person = None if session.is_known else session.person
         content = {
             "i": session.id,
             "n": None if person is None else person.name,
