@@ -1,7 +1,7 @@
 """Logs for machines: JSON, a line for each record, with what a record is about as fields.
 
-Records of the package carry these as attributes, which other formatters may use as well. While a JsonFormatter
-is there, so do an application's own records that are logged while a message is handled.
+Records of the package carry these as attributes, which other formatters may use as well. While a
+JsonFormatter is there, an application's own records that are logged while a message is handled have them too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import json
 import logging
 import re
 import traceback
+import weakref
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -63,15 +64,17 @@ def about(message: Any) -> dict[str, object]:
 @contextlib.contextmanager
 def handling(where: Mapping[str, object], messages: list[Any]) -> Iterator[None]:
     """Records meanwhile are about these messages, whoever writes them; of a batch, about its topic."""
-    if not _formatters or not messages:
-        yield
-        return
     fields = {**where, **(about(messages[0]) if len(messages) == 1 else {"topic": messages[0].topic})}
     token = _handled.set(_Handled(fields, [message.payload or "" for message in messages]))
     try:
         yield
     finally:
         _handled.reset(token)
+
+
+def _count(change: int) -> None:
+    global _formatters
+    _formatters += change
 
 
 def is_watched() -> bool:
@@ -82,14 +85,14 @@ def is_watched() -> bool:
 class JsonFormatter(logging.Formatter):
     """Writes a record as one line of JSON: time, level, logger, message, what it is about, and its exception.
 
-    What else a record was given as ``extra=`` follows. Pieces of the payload that is being handled are taken out
-    of messages and exceptions, which an application's own code may have put there.
+    What else a record was given as ``extra=`` follows. Pieces of the payload that is being handled are taken
+    out of messages and exceptions, which an application's own code may have put there.
     """
 
     def __init__(self) -> None:
-        global _formatters
         super().__init__()
-        _formatters += 1
+        _count(1)
+        weakref.finalize(self, _count, -1)
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""

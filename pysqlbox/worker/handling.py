@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from pysqlbox.logs import about, handling, is_watched
 from pysqlbox.typed import Undecodable
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.context import Context
@@ -93,13 +94,25 @@ class Handling:
         if len(ours) < len(messages):
             for message in messages:
                 if message not in ours:
-                    box.log.warning("%s: message %d is not begun, its lease ran out", box.name, message.id)
+                    box.log.warning(
+                        "%s: message %d is not begun, its lease ran out", box.name, message.id,
+                        extra=about(message),
+                    )  # fmt: skip
             if not ours:
                 assignment.finish()
                 return False
+        if not is_watched():
+            return (yield from self._handle(box, assignment, handler, ours, tally))
+        with handling(box.log.fields, ours):
+            return (yield from self._handle(box, assignment, handler, ours, tally))
+
+    def _handle(
+        self, box: ServedBox, assignment: Assignment, handler: Handler, ours: list[Any], tally: Tally
+    ) -> Generator[Call, Answer, bool]:
+        """Call the handler of messages that are this worker's, and note what it answers."""
         if box.log.isEnabledFor(logging.INFO):
             for message in ours:
-                box.log.info("%s: %s message %d", box.name, message.topic, message.id)
+                box.log.info("%s: %s message %d", box.name, message.topic, message.id, extra=about(message))
         results: dict[int, Result] = {}
         good, arguments = self._decode(box, handler, ours, results)
         if good:
@@ -169,7 +182,9 @@ class Handling:
                 outcomes.acked.append(message.id)
             case DeadLetter():
                 tally.dead += 1
-                box.log.warning("%s: %s message %d is given up", box.name, message.topic, message.id)
+                box.log.warning(
+                    "%s: %s message %d is given up", box.name, message.topic, message.id, extra=about(message)
+                )
                 outcomes.add(message.id, "fail", result.error or "given up by its handler")
             case Release():
                 tally.released += 1
@@ -205,7 +220,9 @@ class Handling:
         box = assignment.box
         reason = f"the handler did not end within {seconds:g} seconds"
         for message in messages:
-            box.log.error("%s: %s message %d: %s", box.name, message.topic, message.id, reason)
+            box.log.error(
+                "%s: %s message %d: %s", box.name, message.topic, message.id, reason, extra=about(message)
+            )
             self.note(assignment, message, Retry(error=reason), tally)
         self.release(assignment, tally)
 
@@ -238,13 +255,15 @@ class Handling:
             self.first_error = error
         if isinstance(error, LeaseLost):
             if not quiet:
-                box.log.warning("%s: %s message %d: %s", box.name, message.topic, message.id, error)
+                box.log.warning(
+                    "%s: %s message %d: %s", box.name, message.topic, message.id, error, extra=about(message)
+                )
             return Retry(error=reason)  # which counts for nothing, since the message is not ours
         if not quiet:
             box.log.error(
                 "%s: %s message %d, attempt %d: %s",
                 box.name, message.topic, message.id, message.attempt + 1, type(error).__name__,
-                exc_info=None if isinstance(error, Undecodable) else error,
+                exc_info=None if isinstance(error, Undecodable) else error, extra=about(message),
             )  # fmt: skip
         if isinstance(error, NonRetryable | Undecodable):
             return DeadLetter(reason)

@@ -59,7 +59,7 @@ class ServedBox:
         """``max_attempts``: the worker's, else the box's; None where this user may not read it."""
         self.queue = box
         self.name: str = box.name
-        self.log = log_of(box.deployment)
+        self.log = log_of(box.deployment, box.name)
         self.handlers = handlers
         self.settings = settings
         self.topics = None if topics is None else list(topics)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, PysqlboxError
+from pysqlbox.logs import about
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.caretaker import LOCK_SECONDS, Caretaker, Chore
 from pysqlbox.worker.coroutines import Coroutines
@@ -433,8 +434,9 @@ class WorkerRun:
                 self._tally.released += 1
                 box = assignment.box
                 box.log.warning(
-                    "%s: %s message %d is still being handled; released", box.name, message.topic, message.id
-                )
+                    "%s: %s message %d is still being handled; released",
+                    box.name, message.topic, message.id, extra=about(message),
+                )  # fmt: skip
                 box.outcomes.add(message.id, "release")
         return running
 
