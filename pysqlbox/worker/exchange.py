@@ -69,7 +69,10 @@ class Exchange:
             scheduler.asked_nothing(thread, box, wakes)
             return
         box.log.debug("%s: claimed %d of %d", box.name, len(messages), claim)
-        self._note_lost(box, messages)
+        thread.tally.lost += self._note_lost(box, messages)
+        if thread.tally.figures is not None:
+            came_at = "first_seen_at" if box.queue.kind == "inbox" else "created_at"
+            thread.tally.figures.claimed(box.name, messages, self._lease_seconds, came_at)
         assignments, grouped = plan(box, messages, asked_at)
         if grouped:
             scheduler.groups_seen = True
@@ -77,14 +80,15 @@ class Exchange:
             thread, box, assignments, asked=claim, got=len(messages), progress=progress, wakes=wakes
         )
 
-    def _note_lost(self, box: ServedBox, messages: list[Any]) -> None:
-        """What this worker has claimed again is not what an older assignment still holds."""
+    def _note_lost(self, box: ServedBox, messages: list[Any]) -> int:
+        """What this worker has claimed again no older assignment holds any more; how many they were."""
         again = {message.id for message in messages if message.attempt}
-        if not again:
-            return
-        for assignment in self._held():
-            if assignment.box is box and assignment.lose(again):
+        lost = 0
+        for assignment in self._held() if again else ():
+            if assignment.box is box and (gone := assignment.lose(again)):
                 box.log.warning("%s: a message was claimed again while its handler runs", box.name)
+                lost += gone
+        return lost
 
     def _claim_size(self, box: ServedBox) -> int:
         scheduler = self._scheduler
