@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from pysqlbox.steps import Steps
     from pysqlbox.worker.handlers import Handler
     from pysqlbox.worker.outcomes import Outcomes
     from pysqlbox.worker.served_box import ServedBox
@@ -19,9 +18,6 @@ __all__ = ["Watcher", "watcher"]
 
 class Watcher(Protocol):
     """What is told of what happens."""
-
-    def watched(self, db: Any, steps: Steps[Any]) -> Steps[Any]:
-        """The same steps of a method, each call watched; it may add headers to what is sent."""
 
     def exchanged(
         self,
@@ -38,7 +34,10 @@ class Watcher(Protocol):
     ) -> Callable[[], Any]:
         """The same call of a handler, watched; what it answers may be awaitable."""
 
-    def fired(self, box: str, db: Any, schedule: Any, row: dict[str, Any], seconds: float) -> None:
+    def close(self) -> None:
+        """It is not told anything any more."""
+
+    def fired(self, box: ServedBox, schedule: Any, row: dict[str, Any], seconds: float) -> None:
         """A worker has sent a schedule's message."""
 
 

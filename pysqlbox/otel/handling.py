@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import context as contexts
@@ -24,8 +25,10 @@ if TYPE_CHECKING:
     from pysqlbox.worker.outcomes import Outcomes
     from pysqlbox.worker.served_box import ServedBox
 
-__all__ = ["Handled"]
+__all__ = ["Handled", "just_handled"]
 
+#: Whose handler has just come back in this thread or task: what is logged of these messages is their span's.
+just_handled: ContextVar[tuple[SpanContext, frozenset[int]] | None] = ContextVar("just_handled", default=None)
 #: Contexts of messages that are held are remembered until they are settled; no more than so many.
 REMEMBER_AT_MOST = 100_000
 
@@ -38,8 +41,8 @@ class Handled:
         self._instruments = instruments
         self._parents = parents
         self._lock = threading.Lock()
-        #: By store, box and id: the context that the message carries, and its process span's.
-        self._held: dict[tuple[int, str, int], tuple[SpanContext | None, SpanContext | None]] = {}
+        #: By deployment, box and id: the context that the message carries.
+        self._held: dict[tuple[int, str, int], SpanContext | None] = {}
 
     def exchanged(
         self,
@@ -57,7 +60,7 @@ class Handled:
             attributes = self._common(box, "settle", "settle")
             attributes[names.BATCH_MESSAGE_COUNT] = len(ids)
             held = [self._forget(box, each) if error is None else self._recall(box, each) for each in ids]
-            self._instant(attributes, [made for made, _ in held], start_ns, end_ns, error)
+            self._instant(attributes, held, start_ns, end_ns, error)
             self._instruments.operated(attributes, seconds, error)
         if messages or (error is not None and not outcomes):
             attributes = self._common(box, "receive", "receive")
@@ -71,7 +74,7 @@ class Handled:
             self._instruments.consumed(attributes, topics)
             with self._lock:
                 for message, context in zip(messages, found, strict=True):
-                    self._held[id(box.queue.deployment), box.name, message.id] = context, None
+                    self._held[id(box.queue.deployment), box.name, message.id] = context
                 while len(self._held) > REMEMBER_AT_MOST:
                     del self._held[next(iter(self._held))]
 
@@ -98,6 +101,7 @@ class Handled:
                 raise
             finally:
                 contexts.detach(token)
+                just_handled.set((span.get_span_context(), frozenset(each.id for each in messages)))
             if inspect.isawaitable(answer):
                 return _awaited(answer, inside, end)
             end(answer, None)
@@ -105,9 +109,9 @@ class Handled:
 
         return watched
 
-    def fired(self, box: str, db: Any, schedule: Any, row: dict[str, Any], seconds: float) -> None:
-        """A send span of a schedule's message; its headers are the schedule's own, so nothing is put there."""
-        attributes = common(db, box, "send", "send")
+    def fired(self, box: ServedBox, schedule: Any, row: dict[str, Any], seconds: float) -> None:
+        """A send span of a schedule's message, whose headers are the schedule's own."""
+        attributes = self._common(box, "send", "send")
         attributes |= {
             names.DESTINATION_NAME: schedule.topic,
             names.MESSAGE_ID: str(row["message_id"]),
@@ -115,18 +119,13 @@ class Handled:
         }
         end_ns = time.time_ns()
         start_ns = end_ns - int(seconds * 1e9)
-        self._instruments.start(attributes, SpanKind.PRODUCER, context=Context(), start_ns=start_ns).end(end_ns)
+        self._instruments.start(attributes, SpanKind.PRODUCER, context=Context(), start_ns=start_ns).end(
+            end_ns
+        )
         self._instruments.sent(attributes, {schedule.topic: 1}, None)
         self._instruments.operated(attributes, seconds, None)
 
-    def context_of(self, db: Any, box: str, message_id: int) -> SpanContext | None:
-        """The span that a message is, or was, handled in; else the context that it carries."""
-        made, handled = self._held.get((id(db), box, message_id), (None, None))
-        return handled or made
-
-    def _begin(
-        self, box: ServedBox, handler: Handler, messages: Sequence[Any]
-    ) -> tuple[Span, Attributes]:
+    def _begin(self, box: ServedBox, handler: Handler, messages: Sequence[Any]) -> tuple[Span, Attributes]:
         attributes = self._common(box, "process", "process")
         attributes[names.DESTINATION_NAME] = handler.topic
         found = [creation_context(message.headers) for message in messages]
@@ -143,11 +142,6 @@ class Handled:
             if self._parents and found[0] is not None:
                 parent = trace.set_span_in_context(NonRecordingSpan(found[0]), Context())
         span = self._instruments.start(attributes, SpanKind.CONSUMER, context=parent, links=links_to(found))
-        handled = span.get_span_context()
-        db = id(box.queue.deployment)
-        with self._lock:
-            for message, made in zip(messages, found, strict=True):
-                self._held[db, box.name, message.id] = made, handled if handled.is_valid else None
         return span, attributes
 
     def _common(self, box: ServedBox, name: str, kind: str) -> Attributes:
@@ -167,12 +161,12 @@ class Handled:
         )
         end_span(span, error, end_ns)
 
-    def _recall(self, box: ServedBox, message_id: int) -> tuple[SpanContext | None, SpanContext | None]:
-        return self._held.get((id(box.queue.deployment), box.name, message_id), (None, None))
+    def _recall(self, box: ServedBox, message_id: int) -> SpanContext | None:
+        return self._held.get((id(box.queue.deployment), box.name, message_id))
 
-    def _forget(self, box: ServedBox, message_id: int) -> tuple[SpanContext | None, SpanContext | None]:
+    def _forget(self, box: ServedBox, message_id: int) -> SpanContext | None:
         with self._lock:
-            return self._held.pop((id(box.queue.deployment), box.name, message_id), (None, None))
+            return self._held.pop((id(box.queue.deployment), box.name, message_id), None)
 
 
 async def _awaited(

@@ -8,15 +8,12 @@ from typing import TYPE_CHECKING, Any
 from opentelemetry import trace
 
 import pysqlbox
-from pysqlbox.otel.calls import watched_steps
-from pysqlbox.otel.handling import Handled
+from pysqlbox.otel.handling import Handled, just_handled
 from pysqlbox.otel.instruments import Instruments
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
-
-    from pysqlbox.steps import Steps
 
 __all__ = ["Telemetry"]
 
@@ -35,10 +32,6 @@ class Telemetry(Handled):
         super().__init__(Instruments(tracer_provider, meter_provider, pysqlbox.__version__), parents)
         self._create_spans = create_spans
         self._factory: Any = None
-
-    def watched(self, db: Any, steps: Steps[Any]) -> Steps[Any]:
-        """The same steps of a method, each call watched."""
-        return watched_steps(self._instruments, self._create_spans, db, steps)
 
     def mark_log_records(self) -> None:
         """Give the package's log records the ids of the span that they belong to."""
@@ -60,7 +53,15 @@ class Telemetry(Handled):
 
 
 def _mark(record: logging.LogRecord) -> None:
+    """The current span's ids; else those of the span of the message that the record tells of."""
     context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        handled = just_handled.get()
+        if handled is None or not isinstance(record.args, tuple):
+            return
+        if not any(type(each) is int and each in handled[1] for each in record.args):
+            return
+        context = handled[0]
     if context.is_valid:
         record.trace_id = format(context.trace_id, "032x")
         record.span_id = format(context.span_id, "016x")
