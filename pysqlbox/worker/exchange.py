@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pysqlbox import watching
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.database import WorkerConnection
@@ -57,9 +58,7 @@ class Exchange:
         asked_at = time.monotonic()
         try:
             with self.connection() as connection:
-                messages = connection.settle(
-                    box.queue, self._owner, outcomes, claim, self._lease_seconds, topics
-                )
+                messages = self._settle(connection, box, outcomes, claim, topics)
         except PysqlboxError as error:
             self._failed(box, outcomes, error)
             scheduler.end_turn(thread)
@@ -101,11 +100,32 @@ class Exchange:
             return
         try:
             with contextlib.nullcontext(connection) if connection else self.connection() as used:
-                used.settle(box.queue, self._owner, outcomes, 0, self._lease_seconds, None)
+                self._settle(used, box, outcomes, 0, None)
         except PysqlboxError as error:
             self._failed(box, outcomes, error, connection)
         else:
             self._succeeded(box, outcomes)
+
+    def _settle(
+        self,
+        connection: WorkerConnection,
+        box: ServedBox,
+        outcomes: Outcomes,
+        claim: int,
+        topics: list[str] | None,
+    ) -> list[Any]:
+        """The call itself, told to whoever watches."""
+        watcher = watching.watcher
+        if watcher is None:
+            return connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
+        began = time.monotonic()
+        try:
+            messages = connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
+        except PysqlboxError as error:
+            watcher.exchanged(box, outcomes, [], time.monotonic() - began, error)
+            raise
+        watcher.exchanged(box, outcomes, messages, time.monotonic() - began, None)
+        return messages
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[WorkerConnection]:
@@ -158,7 +178,7 @@ class Exchange:
     def _settle_part(self, box: ServedBox, part: Outcomes, connection: WorkerConnection) -> None:
         """What is wrong with one must not cost the others."""
         try:
-            connection.settle(box.queue, self._owner, part, 0, self._lease_seconds, None)
+            self._settle(connection, box, part, 0, None)
         except DatabaseUnavailable:
             box.outcomes.give_back(part)
         except PysqlboxError as error:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from pysqlbox import watching
 from pysqlbox.typed import Undecodable
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.context import Context
@@ -126,7 +127,17 @@ class Handling:
     def _call(
         self, assignment: Assignment, handler: Handler, messages: list[Any], arguments: list[Any]
     ) -> Call:
-        """The handler itself, within every middleware."""
+        """The handler itself, within every middleware, and watched by whoever watches."""
+        call = self._within(assignment, handler, messages, arguments)
+        watcher = watching.watcher
+        if watcher is None:
+            return call
+        return watcher.handling(assignment.box, handler, messages, call)
+
+    def _within(
+        self, assignment: Assignment, handler: Handler, messages: list[Any], arguments: list[Any]
+    ) -> Call:
+        """The handler within every middleware."""
         argument: Any = arguments if handler.batch else arguments[0]
         middleware = self._handlers.middleware if handler.topic != JOIN_WAIT else ()
         if not middleware and not handler.takes_context and not handler.transactional:

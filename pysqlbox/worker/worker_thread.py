@@ -7,6 +7,7 @@ import logging
 import time
 from typing import Any
 
+from pysqlbox import watching
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.coroutines import Coroutines
 from pysqlbox.worker.exchange import Exchange
@@ -109,7 +110,7 @@ class WorkerThread:
         figures = tally.figures
         while not scheduler.stopping and (head := assignment.head) is not None:
             handler = by_topic.get(head.topic)
-            if handler is None or not handler.simple or box.handlers.middleware:
+            if handler is None or not handler.simple or box.handlers.middleware or watching.watcher:
                 break
             message = assignment.begin_quick(handler)
             if message is None:
