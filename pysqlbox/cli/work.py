@@ -6,11 +6,12 @@ import importlib
 import inspect
 import logging
 import os
+import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from click.core import ParameterSource
 
 from pysqlbox.cli.options import DURATION, schema_option, url_option
 from pysqlbox.deployment import connect
+from pysqlbox.errors import InvalidArgument
 from pysqlbox.logs import JsonFormatter
 from pysqlbox.worker import Worker
 
@@ -40,6 +42,11 @@ REFRESH = 0.5
     default="30s",
     show_default=True,
     help="How long running handlers may take to end.",
+)
+@click.option(
+    "--metrics",
+    metavar="[HOST]:PORT",
+    help="Serve GET /metrics there for Prometheus, of the worker and its deployment.",
 )
 @click.option(
     "--log-level",
@@ -64,6 +71,7 @@ def work(
     threads: int | None,
     drain: bool,
     stop_timeout: timedelta,
+    metrics: str | None,
     log_level: str,
     log_format: str,
 ) -> None:
@@ -77,12 +85,13 @@ def work(
       pysqlbox work shop.worker:worker
       pysqlbox work shop.worker:make_worker --url postgresql://… --threads 16
       pysqlbox work shop.worker:worker --drain
+      pysqlbox work shop.worker:worker --metrics :9464
     """
     found = _load(target)
     with _worker(ctx, found, url, schema) as worker:
         if threads is not None:
             worker.threads = threads
-        with _logging(log_level, log_format):
+        with _logging(log_level, log_format), _serving(metrics, worker):
             _run(worker, drain, stop_timeout, live=log_format == "text")
 
 
@@ -193,6 +202,25 @@ def _formatted(handlers: list[logging.Handler], formatter: logging.Formatter) ->
     finally:
         for handler, old in zip(handlers, before, strict=True):
             handler.setFormatter(old)
+
+
+@contextmanager
+def _serving(address: str | None, worker: Worker) -> Iterator[None]:
+    """Metrics of the worker while it runs, where they were asked for."""
+    if address is None:
+        yield
+        return
+    from pysqlbox.metrics.server import address_of, serving
+    from pysqlbox.metrics.worker import WorkerExporter
+
+    with ExitStack() as stack:
+        try:
+            where = address_of(address)
+            port = stack.enter_context(serving(where, WorkerExporter(worker).__str__))
+        except (InvalidArgument, OSError) as error:
+            raise click.BadParameter(str(error), param_hint="--metrics") from error
+        click.echo(f"metrics: http://{where[0] or socket.gethostname()}:{port}/metrics", err=True)
+        yield
 
 
 @contextmanager
