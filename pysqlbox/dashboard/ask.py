@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -86,10 +86,13 @@ class Ask:
         """Send the browser to a page, after a form was done."""
         return RedirectResponse(self.link(page, **arguments), 303)
 
-    def changed(self, action: str, subject: str, affected: int) -> None:
-        """Write a change to the audit log, and let nobody see what was before."""
+    def act(self, action: str, subject: str, change: Callable[[Any], int]) -> int:
+        """Change something, on the connection that ``change`` gets, and note it, both or neither."""
+        with self.db.transaction() as connection:
+            affected = change(connection)
+            self.dashboard.audit(self.person.name, action, subject, affected, connection)
         self.watch.shared.forget()
-        self.dashboard.audit(self.person.name, action, subject, affected)
+        return affected
 
 
 def whole(name: str, text: str | None, *, default: int, least: int, most: int) -> int:

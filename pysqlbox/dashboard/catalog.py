@@ -40,23 +40,25 @@ def box_names(db: Deployment) -> list[str]:
     return sorted(found, key=lambda name: (name not in ("outbox", "inbox"), name != "outbox", name))
 
 
-def steps_of(db: Deployment, join_id: UUID, limit: int) -> list[Step]:
-    """The first steps of a join, by their message_ids."""
-    return _steps(db, "join_id = %s", join_id, limit)
+def steps_of(db: Deployment, join_id: UUID, limit: int, after: UUID | None = None) -> list[Step]:
+    """A page of the steps of a join, by their message_ids."""
+    if after is None:
+        return _steps(db, "join_id = %s", limit, join_id)
+    return _steps(db, "join_id = %s AND message_id > %s", limit, join_id, after)
 
 
 def joins_of(db: Deployment, id: int, limit: int) -> list[Step]:
     """The joins that a message of the outbox is a step of."""
-    return _steps(db, "id = %s", id, limit)
+    return _steps(db, "id = %s", limit, id)
 
 
-def _steps(db: Deployment, condition: str, value: object, limit: int) -> list[Step]:
+def _steps(db: Deployment, condition: str, limit: int, *values: object) -> list[Step]:
     view = f"{quote_identifier(db.target.dialect, db.schema)}.outbox_join_members"
     text = (
         f"SELECT {_STEP} FROM {view} WHERE {condition}"
         f" ORDER BY join_id, message_id OFFSET 0 ROWS FETCH NEXT {int(limit)} ROWS ONLY"
     )
-    return [Step(*row) for row in _select(db, text, value)]
+    return [Step(*row) for row in _select(db, text, *values)]
 
 
 def _select(db: Deployment, text: str, *values: object) -> list[tuple[Any, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from starlette.concurrency import run_in_threadpool
@@ -11,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pysqlbox.dashboard import login, messages, overview
+from pysqlbox.dashboard import dead, flows, health, login, messages, overview
 from pysqlbox.dashboard.ask import Ask
 from pysqlbox.dashboard.gate import Authenticator, Gate, Refused
 from pysqlbox.dashboard.masking import MASKED_FIELDS, Masking
@@ -50,7 +51,7 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _LONGEST_FORM = 65_536
-_ENTRIES: Sequence[Entry] = (*login.ENTRIES, *overview.ENTRIES, *messages.ENTRIES)
+_ENTRIES: Sequence[Entry] = (*login.ENTRIES, *overview.ENTRIES, *messages.ENTRIES, *dead.ENTRIES, *flows.ENTRIES, *health.ENTRIES)
 
 _STATUS: Mapping[type[PysqlboxError], int] = {
     InvalidArgument: 400,
@@ -71,7 +72,6 @@ class Dashboard:
         *,
         find: Callable[[str], Caller | None] | None = None,
         known: Sequence[Authenticator] = (),
-        audit: Callable[[str, str, str, int], None] | None = None,
         boxes: Sequence[str] | None = None,
         masked_fields: Collection[str] = MASKED_FIELDS,
         secret: bytes | None = None,
@@ -81,7 +81,7 @@ class Dashboard:
 
         Without both only this machine is let in, and may do anything.
 
-        ``audit`` is told who did what to what, and to how many. ``boxes`` are shown in place of all. Of
+        ``boxes`` are shown in place of all. Of
         payloads and headers the ``masked_fields`` stay hidden from everybody. ``secret`` signs the
         sessions; processes that serve one address share it.
         """
@@ -89,15 +89,14 @@ class Dashboard:
         self.masking = Masking(masked_fields)
         self.pages = Pages()
         self.watch = Watch(db, boxes)
-        self._audit = audit
         self.routes = [self._route(*entry) for entry in _ENTRIES]
         self.routes.append(Route("/assets/{name}", self._asset, methods=["GET"]))
 
-    def audit(self, who: str, action: str, subject: str, affected: int) -> None:
-        """Note a change, or a look at what is hidden."""
+    def audit(self, who: str, action: str, subject: str, affected: int, connection: Any) -> None:
+        """Note a change in its transaction; or a look at what is hidden, which has none."""
         _log.info("%s: %s %s: %s [%s]", who, action, subject, affected, self.watch.db.store)
-        if self._audit is not None:
-            self._audit(who, action, subject, affected)
+        text = subject if len(subject) <= 512 else subject[:511] + "\N{HORIZONTAL ELLIPSIS}"
+        self.watch.db.audit.write(who, action, subject=text, affected=affected, connection=connection)
 
     def close(self) -> None:
         """End the threads; the deployment is its owner's."""

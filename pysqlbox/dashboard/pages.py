@@ -29,6 +29,13 @@ NAVIGATION = (
     ("", "Overview", "viewer"),
     ("topics", "Topics", "viewer"),
     ("messages", "Messages", "viewer"),
+    ("dead", "Dead letters", "viewer"),
+    ("groups", "Groups", "viewer"),
+    ("joins", "Joins", "viewer"),
+    ("schedules", "Schedules", "viewer"),
+    ("ledger", "Ledger", "viewer"),
+    ("doctor", "Doctor", "viewer"),
+    ("audit", "Audit", "admin"),
 )
 
 
