@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pysqlbox.audit import Audit
 from pysqlbox.deployment import Deployment, connect
 from pysqlbox.errors import (
     AccessDenied,
@@ -19,6 +20,7 @@ from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
 from pysqlbox.messages import (
     AlreadyProcessed,
+    AuditEntry,
     DeadCause,
     Enqueued,
     Extended,
@@ -58,6 +60,8 @@ __all__ = [
     "AccessDenied",
     "Ack",
     "AlreadyProcessed",
+    "Audit",
+    "AuditEntry",
     "Busy",
     "DatabaseUnavailable",
     "DeadCause",

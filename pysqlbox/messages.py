@@ -11,6 +11,7 @@ from uuid import UUID
 
 __all__ = [
     "AlreadyProcessed",
+    "AuditEntry",
     "DeadCause",
     "Enqueued",
     "Extended",
@@ -447,6 +448,19 @@ class ScheduleClock:
     now_at: datetime
     is_due: bool
     next_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A change that was noted: when, who, what, to what, and how many."""
+
+    id: int
+    changed_at: datetime
+    actor: str
+    action: str
+    subject: str | None
+    affected: int | None
+    detail: str | None
 
 
 @dataclass(frozen=True, slots=True)

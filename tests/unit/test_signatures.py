@@ -8,11 +8,17 @@ from typing import Any
 
 import pytest
 
-from pysqlbox import Deployment, Inbox, Joins, Ledger, Outbox
+from pysqlbox import Audit, Deployment, Inbox, Joins, Ledger, Outbox
 from pysqlbox.names import DIALECTS, Dialect
 from tools.routines import Routine, routines
 
-OWNERS: dict[str, type] = {"outbox": Outbox, "inbox": Inbox, "join": Joins, "ledger": Ledger}
+OWNERS: dict[str, type] = {
+    "outbox": Outbox,
+    "inbox": Inbox,
+    "join": Joins,
+    "ledger": Ledger,
+    "audit": Audit,
+}
 DEFAULTS = {
     ("claim", "lease_seconds"): 30,
     ("claim", "batch_size"): 50,
@@ -46,7 +52,7 @@ def _public(dialect: Dialect) -> dict[str, Routine]:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    if name in ("schema_place", "schema_version", "doctor"):
+    if name in ("schema_boxes", "schema_place", "schema_version", "doctor"):
         owner: type = Deployment
         step = name
     else:
