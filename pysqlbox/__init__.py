@@ -22,6 +22,7 @@ from pysqlbox.messages import (
     AlreadyProcessed,
     AuditEntry,
     DeadCause,
+    DeadLetterCause,
     Enqueued,
     Extended,
     Finding,
@@ -46,6 +47,7 @@ from pysqlbox.messages import (
     StoredOutboxMessage,
     TopicStats,
     WaitEnqueued,
+    WorkerSeen,
 )
 from pysqlbox.outbox import Outbox
 from pysqlbox.retry import Retries
@@ -66,6 +68,7 @@ __all__ = [
     "DatabaseUnavailable",
     "DeadCause",
     "DeadLetter",
+    "DeadLetterCause",
     "Deployment",
     "DriverMissing",
     "Enqueued",
@@ -116,6 +119,7 @@ __all__ = [
     "Undecodable",
     "WaitEnqueued",
     "Worker",
+    "WorkerSeen",
     "__version__",
     "connect",
     "message",

@@ -1,4 +1,4 @@
-"""What a deployment has that no routine lists: its boxes, and the steps of its joins, from views."""
+"""The steps of joins, which no routine lists, from their view."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pysqlbox.deployment import Deployment
 from pysqlbox.drivers.values import from_database
 from pysqlbox.names import quote_identifier
 
-__all__ = ["Step", "box_names", "joins_of", "steps_of"]
+__all__ = ["Step", "joins_of", "steps_of"]
 
 _STEP = "join_id, message_id, id, topic, status, attached_at"
 
@@ -26,18 +26,6 @@ class Step:
     topic: str | None
     status: str
     attached_at: datetime
-
-
-def box_names(db: Deployment) -> list[str]:
-    """The boxes of a deployment, the default ones first: whatever has the routines of one."""
-    rows = _select(
-        db,
-        "SELECT DISTINCT r.routine_name FROM information_schema.routines AS r"
-        " WHERE r.routine_schema = %s AND r.routine_name LIKE %s",
-        db.schema, "%dead_causes",
-    )  # fmt: skip
-    found = {str(row[0]).removesuffix("_dead_causes") for row in rows}
-    return sorted(found, key=lambda name: (name not in ("outbox", "inbox"), name != "outbox", name))
 
 
 def steps_of(db: Deployment, join_id: UUID, limit: int, after: UUID | None = None) -> list[Step]:

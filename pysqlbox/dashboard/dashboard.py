@@ -12,12 +12,14 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from pysqlbox.box import AnyBox
 from pysqlbox.dashboard import dead, flows, health, login, messages, overview
 from pysqlbox.dashboard.ask import Ask
 from pysqlbox.dashboard.gate import Authenticator, Gate, Refused
 from pysqlbox.dashboard.masking import MASKED_FIELDS, Masking
 from pysqlbox.dashboard.pages import Pages, asset_response
 from pysqlbox.dashboard.people import Caller
+from pysqlbox.dashboard.runs import Runs
 from pysqlbox.dashboard.sessions import COOKIE, Session, Sessions
 from pysqlbox.dashboard.watch import Watch
 from pysqlbox.deployment import Deployment
@@ -51,7 +53,14 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _LONGEST_FORM = 65_536
-_ENTRIES: Sequence[Entry] = (*login.ENTRIES, *overview.ENTRIES, *messages.ENTRIES, *dead.ENTRIES, *flows.ENTRIES, *health.ENTRIES)
+_ENTRIES: Sequence[Entry] = (
+    *login.ENTRIES,
+    *overview.ENTRIES,
+    *messages.ENTRIES,
+    *dead.ENTRIES,
+    *flows.ENTRIES,
+    *health.ENTRIES,
+)
 
 _STATUS: Mapping[type[PysqlboxError], int] = {
     InvalidArgument: 400,
@@ -89,6 +98,7 @@ class Dashboard:
         self.masking = Masking(masked_fields)
         self.pages = Pages()
         self.watch = Watch(db, boxes)
+        self.runs = Runs(self._change)
         self.routes = [self._route(*entry) for entry in _ENTRIES]
         self.routes.append(Route("/assets/{name}", self._asset, methods=["GET"]))
 
@@ -98,8 +108,20 @@ class Dashboard:
         text = subject if len(subject) <= 512 else subject[:511] + "\N{HORIZONTAL ELLIPSIS}"
         self.watch.db.audit.write(who, action, subject=text, affected=affected, connection=connection)
 
+    def _change(self, box: AnyBox, action: str, ids: list[int], who: str) -> int:
+        """One piece of a run."""
+        change = box.replay if action == "replay" else box.discard
+        with box.deployment.transaction() as connection:
+            affected = change(ids, connection=connection)
+            if affected:
+                self.audit(
+                    who, action, f"box {box.name}, dead letters from {ids[0]} on", affected, connection
+                )
+        return affected
+
     def close(self) -> None:
         """End the threads; the deployment is its owner's."""
+        self.runs.close()
         self.watch.close()
 
     def _route(self, method: str, path: str, least: str, handler: Handler) -> Route:

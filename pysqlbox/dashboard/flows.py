@@ -28,7 +28,12 @@ def groups(ask: Ask) -> Response:
         ("groups", box.name, only_blocked), 2, lambda: box.groups(limit=100, only_blocked=only_blocked)
     )
     return ask.page(
-        "groups.html", title=f"Groups of {box.name}", boxes=boxes, box=box, rows=rows, only_blocked=only_blocked
+        "groups.html",
+        title=f"Groups of {box.name}",
+        boxes=boxes,
+        box=box,
+        rows=rows,
+        only_blocked=only_blocked,
     )
 
 

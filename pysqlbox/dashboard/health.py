@@ -1,4 +1,4 @@
-"""What doctor says, and the audit log."""
+"""What doctor says, the audit log, and who works here."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ def doctor(ask: Ask) -> Response:
     )
 
 
+def workers(ask: Ask) -> Response:
+    """Who works on each box, what they hold, and since when they have been seen from here."""
+    found = {
+        box.name: ask.watch.shared.get(("workers", box.name), 3, lambda box=box: ask.watch.seen(box))  # type: ignore[misc]
+        for box in ask.watch.boxes()
+    }
+    return ask.page("workers.html", title="Workers", found=found)
+
+
 def audit(ask: Ask) -> Response:
     """Who changed what, the latest first."""
     actor, action = ask.query("actor"), ask.query("action")
@@ -33,6 +42,7 @@ def audit(ask: Ask) -> Response:
 
 
 ENTRIES = (
+    ("GET", "/workers", VIEWER, workers),
     ("GET", "/doctor", VIEWER, doctor),
     ("GET", "/audit", ADMIN, audit),
 )

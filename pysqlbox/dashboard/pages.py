@@ -34,6 +34,7 @@ NAVIGATION = (
     ("joins", "Joins", "viewer"),
     ("schedules", "Schedules", "viewer"),
     ("ledger", "Ledger", "viewer"),
+    ("workers", "Workers", "viewer"),
     ("doctor", "Doctor", "viewer"),
     ("audit", "Audit", "admin"),
 )
