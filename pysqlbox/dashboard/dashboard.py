@@ -13,14 +13,16 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pysqlbox.box import AnyBox
-from pysqlbox.dashboard import dead, flows, health, login, messages, overview
+from pysqlbox.dashboard import dead, flows, health, login, messages, overview, several
 from pysqlbox.dashboard.ask import Ask
+from pysqlbox.dashboard.formatting import path_key
 from pysqlbox.dashboard.gate import Authenticator, Gate, Refused
 from pysqlbox.dashboard.masking import MASKED_FIELDS, Masking
 from pysqlbox.dashboard.pages import Pages, asset_response
 from pysqlbox.dashboard.people import Caller
 from pysqlbox.dashboard.runs import Runs
 from pysqlbox.dashboard.sessions import COOKIE, Session, Sessions
+from pysqlbox.dashboard.several import Watches
 from pysqlbox.dashboard.watch import Watch
 from pysqlbox.deployment import Deployment
 from pysqlbox.errors import (
@@ -32,6 +34,7 @@ from pysqlbox.errors import (
     PysqlboxError,
     SchemaMismatch,
 )
+from pysqlbox.stores import Stores
 
 __all__ = ["Dashboard"]
 
@@ -53,14 +56,18 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _LONGEST_FORM = 65_536
-_ENTRIES: Sequence[Entry] = (
-    *login.ENTRIES,
+#: The pages of a deployment, which each of several stores has too.
+_PAGES: Sequence[Entry] = (
     *overview.ENTRIES,
     *messages.ENTRIES,
     *dead.ENTRIES,
     *flows.ENTRIES,
     *health.ENTRIES,
 )
+_OF_STORES = [(method, f"/stores/{{store}}{path}", least, handler) for method, path, least, handler in _PAGES]
+_ENTRIES: Sequence[Entry] = (*login.ENTRIES, *_PAGES)
+#: What there is besides where there are stores.
+_STORES_ENTRIES: Sequence[Entry] = (*several.ENTRIES, *_OF_STORES)
 
 _STATUS: Mapping[type[PysqlboxError], int] = {
     InvalidArgument: 400,
@@ -81,6 +88,7 @@ class Dashboard:
         *,
         find: Callable[[str], Caller | None] | None = None,
         known: Sequence[Authenticator] = (),
+        stores: Stores | None = None,
         boxes: Sequence[str] | None = None,
         masked_fields: Collection[str] = MASKED_FIELDS,
         secret: bytes | None = None,
@@ -90,7 +98,7 @@ class Dashboard:
 
         Without both only this machine is let in, and may do anything.
 
-        ``boxes`` are shown in place of all. Of
+        ``stores`` have the same pages each, besides those of ``db``. ``boxes`` are shown in place of all. Of
         payloads and headers the ``masked_fields`` stay hidden from everybody. ``secret`` signs the
         sessions; processes that serve one address share it.
         """
@@ -99,7 +107,9 @@ class Dashboard:
         self.pages = Pages()
         self.watch = Watch(db, boxes)
         self.runs = Runs(self._change)
-        self.routes = [self._route(*entry) for entry in _ENTRIES]
+        self.watches = None if stores is None else Watches(stores)
+        entries = _ENTRIES if stores is None else (*_ENTRIES, *_STORES_ENTRIES)
+        self.routes = [self._route(*entry) for entry in entries]
         self.routes.append(Route("/assets/{name}", self._asset, methods=["GET"]))
 
     def audit(self, who: str, action: str, subject: str, affected: int, connection: Any) -> None:
@@ -123,6 +133,8 @@ class Dashboard:
         """End the threads; the deployment is its owner's."""
         self.runs.close()
         self.watch.close()
+        if self.watches is not None:
+            self.watches.close()
 
     def _route(self, method: str, path: str, least: str, handler: Handler) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -149,6 +161,10 @@ class Dashboard:
 
     def _run(self, handler: Handler, ask: Ask) -> Response:
         try:
+            store = ask.request.path_params.get("store")
+            if store is not None and self.watches is not None:
+                ask.watch = self.watches.get(path_key(store))
+                ask.store = path_key(store)
             return handler(ask)
         except PysqlboxError as error:
             return self._failed(ask, error)
