@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -46,6 +47,7 @@ SHORTER = {("enqueue", "delay_seconds"): "delay"}
 """Arguments that Python calls otherwise: a delay may be a timedelta, and stands beside due_at."""
 
 
+@cache
 def _public(dialect: Dialect) -> dict[str, Routine]:
     found: dict[str, Routine] = {}
     for routine in routines(dialect):
