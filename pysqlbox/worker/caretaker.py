@@ -64,7 +64,7 @@ class Caretaker:
             chore.next_at = now + random.uniform(0.1, 0.5) * chore.every_seconds
         try:
             while self._chores or self._timetables:
-                if self._rest():
+                if self._wait():
                     return
                 self._look()
                 first = min(self._chores, key=lambda chore: chore.next_at, default=None)
@@ -73,7 +73,7 @@ class Caretaker:
         finally:
             self._connection.close()
 
-    def _rest(self) -> bool:
+    def _wait(self) -> bool:
         """Wait until there is something to do; True at the end of the worker.
 
         While the worker sleeps only planned times of schedules count, and being woken.
