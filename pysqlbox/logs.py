@@ -12,13 +12,16 @@ import logging
 import re
 import traceback
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["FIELDS", "JsonFormatter", "about", "handling"]
+if TYPE_CHECKING:
+    from pysqlbox.deployment import Deployment
+
+__all__ = ["FIELDS", "DeploymentLog", "JsonFormatter", "about", "handling", "is_watched", "of_deployment"]
 
 #: What a record may be about, in the order in which it is written.
 FIELDS = ("deployment", "schema", "store", "box", "topic", "id", "message_id", "attempt", "trace_id")
@@ -44,6 +47,30 @@ class _Handled:
 
 _handled: ContextVar[_Handled | None] = ContextVar("pysqlbox_handled", default=None)
 _formatters = 0
+
+
+def of_deployment(db: Deployment, box: str | None = None) -> dict[str, object]:
+    """The fields of a record about a deployment, or one of its boxes, for ``extra=``."""
+    fields: dict[str, object] = {"deployment": db.store, "schema": db.schema}
+    if db.store_key is not None:
+        fields["store"] = str(db.store_key)
+    if box is not None:
+        fields["box"] = box
+    return fields
+
+
+class DeploymentLog(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose records are about a deployment, or one of its boxes."""
+
+    def __init__(self, name: str, db: Deployment, box: str | None = None) -> None:
+        super().__init__(logging.getLogger(name), {})
+        self._db = db
+        self._box = box
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """The record's fields with those of the call; a deployment may get its key after it was made."""
+        kwargs["extra"] = {**of_deployment(self._db, self._box), **(kwargs.get("extra") or {})}
+        return msg, kwargs
 
 
 def about(message: Any) -> dict[str, object]:

@@ -23,6 +23,7 @@ from pysqlbox.deployment import connect
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.logs import JsonFormatter
 from pysqlbox.worker import Worker
+from pysqlbox.worker.logs import log_of
 
 __all__ = ["work"]
 
@@ -103,15 +104,15 @@ def _run(worker: Worker, drain: bool, stop_timeout: timedelta, *, live: bool) ->
         else:
             worker.run(stop_timeout=stop_timeout)
     seconds = max(time.monotonic() - started, 0.001)
-    _say(f"{_counts(worker)} in {seconds:.1f} s", live)
+    _say(f"{_counts(worker)} in {seconds:.1f} s", worker, live)
 
 
-def _say(text: str, live: bool) -> None:
+def _say(text: str, worker: Worker, live: bool) -> None:
     """Tell a person, or, where the output is for machines, the log."""
     if live:
         click.echo(text, err=True)
     else:
-        logging.getLogger("pysqlbox.worker").info("%s", text)
+        log_of(worker.deployment).info("%s", text)
 
 
 def _load(target: str) -> Any:
@@ -224,7 +225,7 @@ def _serving(address: str | None, worker: Worker, *, live: bool) -> Iterator[Non
             port = stack.enter_context(serving(where, WorkerExporter(worker).__str__))
         except (InvalidArgument, OSError) as error:
             raise click.BadParameter(str(error), param_hint="--metrics") from error
-        _say(f"metrics: http://{where[0] or socket.gethostname()}:{port}/metrics", live)
+        _say(f"metrics: http://{where[0] or socket.gethostname()}:{port}/metrics", worker, live)
         yield
 
 
