@@ -27,6 +27,8 @@ __all__ = ["FIELDS", "DeploymentLog", "JsonFormatter", "about", "handling", "is_
 FIELDS = ("deployment", "schema", "store", "box", "topic", "id", "message_id", "attempt", "trace_id")
 #: What every record has, which is not what it is about.
 _USUAL = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+#: Where nobody writes a payload.
+_PLAIN = frozenset({"time", "level", "logger", *FIELDS})
 #: A piece of a payload that is shorter says nothing, and taking it out would take words out.
 _SHORTEST_SECRET = 4
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-")
@@ -140,7 +142,12 @@ class JsonFormatter(logging.Formatter):
         if record.stack_info:
             line["stack"] = record.stack_info
         if handled is not None:
-            line = _without(line, _secrets(handled.payloads))
+            # What the package itself says holds no payload; what it is told of by others may.
+            is_ours = record.name.partition(".")[0] == "pysqlbox"
+            names = [name for name in line if name == "exception" or not (is_ours or name in _PLAIN)]
+            if names:
+                secrets = _secrets(handled.payloads)
+                line |= {name: _without(line[name], secrets) for name in names}
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
@@ -182,17 +189,11 @@ def _collect(value: Any, found: set[str]) -> None:
         found.add(str(value))
 
 
-def _without(line: dict[str, object], secrets: list[str]) -> dict[str, object]:
-    """A line's message, exception and what an application added, without these texts."""
-
-    def clean(value: object) -> object:
-        if isinstance(value, Mapping):
-            return {name: clean(each) for name, each in value.items()}
-        text = value if isinstance(value, str) else str(value)
-        found = text
-        for secret in secrets:
-            found = found.replace(secret, _INSTEAD)
-        return value if found == text else found
-
-    ours = {"time", "level", "logger", *FIELDS}
-    return {name: value if name in ours else clean(value) for name, value in line.items()}
+def _without(value: object, secrets: list[str]) -> object:
+    """A field without these texts."""
+    if isinstance(value, Mapping):
+        return {name: _without(each, secrets) for name, each in value.items()}
+    text = found = value if isinstance(value, str) else str(value)
+    for secret in secrets:
+        found = found.replace(secret, _INSTEAD)
+    return value if found == text else found
