@@ -74,7 +74,7 @@ $(VENV)/.stamp-bench: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.stamp-dev: pyproject.toml $(VENV)/.stamp-system | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,embedded,mssql]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,embedded,mssql,serve]'
 	@touch $@ $(VENV)/.stamp-demo
 
 # Microsoft's ODBC driver as a wheel: FreeTDS would do, but this is what most callers have.

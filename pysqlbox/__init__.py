@@ -50,6 +50,7 @@ from pysqlbox.retry import Retries
 from pysqlbox.schedules import Schedules
 from pysqlbox.serializer import JsonSerializer, Serializer
 from pysqlbox.store import OutboxStore
+from pysqlbox.stores import HashRing, Router, Stores
 from pysqlbox.typed import Undecodable, message
 from pysqlbox.worker import Ack, DeadLetter, NonRetryable, Release, Result, Retry, Worker
 
@@ -67,6 +68,7 @@ __all__ = [
     "Extended",
     "Finding",
     "Group",
+    "HashRing",
     "Idempotent",
     "Inbox",
     "InboxDeadLetter",
@@ -96,6 +98,7 @@ __all__ = [
     "Retried",
     "Retries",
     "Retry",
+    "Router",
     "Schedule",
     "ScheduleClock",
     "ScheduleFired",
@@ -104,6 +107,7 @@ __all__ = [
     "Serializer",
     "StoredInboxMessage",
     "StoredOutboxMessage",
+    "Stores",
     "TopicStats",
     "Undecodable",
     "WaitEnqueued",
