@@ -113,6 +113,16 @@ ALL = (
         keeps="moves a row to its log",
     ),
     Peer(
+        "awa",
+        Virtual("awa_peer", ("awa-pg",)),
+        "SELECT count(*) FROM awa.jobs WHERE state IN ('available', 'running', 'scheduled', 'retryable')",
+        "README of awa-pg (queue storage, enqueue_many_copy), AsyncClient.start (for hot queues claimers, "
+        "2 or 4 at first, and claim_batch_size); the sizes are ours",
+        options={"workers": 64, "claimers": 2, "claim_batch_size": 500},
+        prompt_options={"workers": 64},
+        keeps="keeps the job until it is pruned",
+    ),
+    Peer(
         "procrastinate",
         Virtual("procrastinate_peer", ("procrastinate", "psycopg[binary]")),
         "SELECT count(*) FROM procrastinate_jobs WHERE status IN ('todo', 'doing')",

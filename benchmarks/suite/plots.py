@@ -41,6 +41,8 @@ LOOKS: Mapping[str, Look] = {
     "pgmq": Look("#117733", "^"),
     "pgmq archive": Look("#44aa99", "v"),
     "pgq": Look("#cc6677", "s"),
+    "pgque": Look("#ee8866", "p"),
+    "awa": Look("#332288", "*"),
     "graphile-worker": Look("#882255", "s"),
     "pg-boss": Look("#999933", "v"),
     "pgqueuer": Look("#aa4499", "^"),

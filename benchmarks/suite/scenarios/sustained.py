@@ -51,7 +51,14 @@ class Sustained(SqlScenario):
 
     def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002 - the interface
         """Sizes are read from PostgreSQL; bare tables and archives that nobody cleans up only grow."""
-        return contestant.name in ("pysqlbox", "pysqlbox settle", "pgmq", "pgq", "delete skip locked")
+        return contestant.name in (
+            "pysqlbox",
+            "pysqlbox settle",
+            "pgmq",
+            "pgq",
+            "pgque",
+            "delete skip locked",
+        )
 
     def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002 - the interface
         """With a thread that keeps it up and measures it."""
