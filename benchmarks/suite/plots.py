@@ -82,7 +82,6 @@ STYLE: Mapping[str, Any] = {
     "grid.color": FAINT,
     "figure.dpi": 110,
     "savefig.dpi": 150,
-    "svg.hashsalt": OURS,
 }
 
 Axes = Any
@@ -123,11 +122,10 @@ def _pyplot() -> Any:
 
 def _save(pyplot: Any, figure: Any, path: Path) -> list[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = [path.with_name(f"{path.name}.{suffix}") for suffix in ("png", "svg")]
-    for file in written:
-        figure.savefig(file, bbox_inches="tight", metadata={"Date": None} if file.suffix == ".svg" else None)
+    file = path.with_name(f"{path.name}.png")
+    figure.savefig(file, bbox_inches="tight")
     pyplot.close(figure)
-    return written
+    return [file]
 
 
 def _pictures(pyplot: Any, scenario: Scenario[Any], parts: Sequence[Part]) -> list[tuple[str, Any]]:

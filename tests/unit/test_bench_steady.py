@@ -9,6 +9,7 @@ import pytest
 from benchmarks.peers.catalogue import ALL
 from benchmarks.peers.environments import Own, UnavailableError
 from benchmarks.peers.scripts.protocol import Recorder, Task, body
+from benchmarks.suite.scenarios.worker.pressure import back, kept
 from benchmarks.suite.scenarios.worker.steady import LOADS, P999, SETTLED, measured
 from benchmarks.suite.store import CLIENT_CPU, P50, P99, RATE, SERVER_CPU
 
@@ -69,3 +70,16 @@ def test_another_checkout_is_measured_where_one_is_named(monkeypatch: pytest.Mon
     assert other.environment.install(other.folder).environment["BENCH_CHECKOUT"] == "/somewhere"
     folders = {peer.folder for peer in ALL if peer.name.startswith("pysqlbox") and peer is not other}
     assert other.folder not in folders, "its databases are its own"
+
+
+def test_a_burst_is_over_when_latency_is_as_before() -> None:
+    before = [(n * SECOND // 100, 5.0) for n in range(100)]
+    burst = [(SECOND + n, 900.0) for n in range(100)]
+    after = [(2 * SECOND + n * SECOND // 100, 300.0 if n < 42 else 6.0) for n in range(200)]
+    assert back([*before, *burst, *after], SECOND, 2 * SECOND) == pytest.approx(0.4, abs=0.11)
+    assert back([*before, *burst, *after[42:]], SECOND, 2 * SECOND) == 0.0
+
+
+def test_what_is_kept_is_the_rate_of_the_end() -> None:
+    assert kept([(n / 10, 10 * n) for n in range(31)]) == pytest.approx(1.0)
+    assert kept([(n / 10, 10 * n if n < 15 else 150 + 5 * (n - 15)) for n in range(31)]) == pytest.approx(0.5)

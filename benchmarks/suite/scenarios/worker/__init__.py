@@ -8,6 +8,7 @@ from benchmarks.suite.runner import Scenario
 from benchmarks.suite.scenarios.worker.drain import ManyCoroutines, Transactional, WorkerDrain
 from benchmarks.suite.scenarios.worker.idle import IdleCost
 from benchmarks.suite.scenarios.worker.latency import LatencyHalfLoad, LatencyIdle, LatencySparse
+from benchmarks.suite.scenarios.worker.pressure import Burst, Oversupply
 from benchmarks.suite.scenarios.worker.steady import Steady
 
 SCENARIOS: tuple[Scenario[Any], ...] = (
@@ -18,5 +19,7 @@ SCENARIOS: tuple[Scenario[Any], ...] = (
     LatencyHalfLoad(),
     LatencySparse(),
     Steady(),
+    Burst(),
+    Oversupply(),
     IdleCost(),
 )
