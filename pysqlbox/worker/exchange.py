@@ -8,7 +8,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pysqlbox import watching
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
+from pysqlbox.worker.alarm import alarm
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.outcomes import Outcomes
@@ -57,9 +59,7 @@ class Exchange:
         asked_at = time.monotonic()
         try:
             with self.connection() as connection:
-                messages = connection.settle(
-                    box.queue, self._owner, outcomes, claim, self._lease_seconds, topics
-                )
+                messages = self._settle(connection, box, outcomes, claim, topics)
         except PysqlboxError as error:
             self._failed(box, outcomes, error)
             scheduler.end_turn(thread)
@@ -69,7 +69,13 @@ class Exchange:
             scheduler.asked_nothing(thread, box, wakes)
             return
         box.log.debug("%s: claimed %d of %d", box.name, len(messages), claim)
-        self._note_lost(box, messages)
+        box.note_claim(len(messages), all_topics=topics == box.topics)
+        if box.is_drowsy:
+            self._set_alarm(box)
+        thread.tally.lost += self._note_lost(box, messages)
+        if thread.tally.figures is not None:
+            came_at = "first_seen_at" if box.queue.kind == "inbox" else "created_at"
+            thread.tally.figures.claimed(box.name, messages, self._lease_seconds, came_at)
         assignments, grouped = plan(box, messages, asked_at)
         if grouped:
             scheduler.groups_seen = True
@@ -77,14 +83,23 @@ class Exchange:
             thread, box, assignments, asked=claim, got=len(messages), progress=progress, wakes=wakes
         )
 
-    def _note_lost(self, box: ServedBox, messages: list[Any]) -> None:
-        """What this worker has claimed again is not what an older assignment still holds."""
+    def _set_alarm(self, box: ServedBox) -> None:
+        """Find out until when there is nothing to do; while that cannot be told the worker stays up."""
+        try:
+            with self.connection() as connection:
+                box.alarm = alarm(box, connection)
+        except PysqlboxError as error:
+            box.log.warning("%s: does not sleep, for it cannot see when to get up: %s", box.name, error)
+
+    def _note_lost(self, box: ServedBox, messages: list[Any]) -> int:
+        """What this worker has claimed again no older assignment holds any more; how many they were."""
         again = {message.id for message in messages if message.attempt}
-        if not again:
-            return
-        for assignment in self._held():
-            if assignment.box is box and assignment.lose(again):
+        lost = 0
+        for assignment in self._held() if again else ():
+            if assignment.box is box and (gone := assignment.lose(again)):
                 box.log.warning("%s: a message was claimed again while its handler runs", box.name)
+                lost += gone
+        return lost
 
     def _claim_size(self, box: ServedBox) -> int:
         scheduler = self._scheduler
@@ -97,11 +112,32 @@ class Exchange:
             return
         try:
             with contextlib.nullcontext(connection) if connection else self.connection() as used:
-                used.settle(box.queue, self._owner, outcomes, 0, self._lease_seconds, None)
+                self._settle(used, box, outcomes, 0, None)
         except PysqlboxError as error:
             self._failed(box, outcomes, error, connection)
         else:
             self._succeeded(box, outcomes)
+
+    def _settle(
+        self,
+        connection: WorkerConnection,
+        box: ServedBox,
+        outcomes: Outcomes,
+        claim: int,
+        topics: list[str] | None,
+    ) -> list[Any]:
+        """The call itself, told to whoever watches."""
+        watcher = watching.watcher
+        if watcher is None:
+            return connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
+        began = time.monotonic()
+        try:
+            messages = connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
+        except PysqlboxError as error:
+            watcher.exchanged(box, outcomes, [], time.monotonic() - began, error)
+            raise
+        watcher.exchanged(box, outcomes, messages, time.monotonic() - began, None)
+        return messages
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[WorkerConnection]:
@@ -129,7 +165,10 @@ class Exchange:
             box.failures = 0
             box.log.info("%s: the database answers again", box.name)
         if outcomes:
+            box.note_settled()
             self._scheduler.settled()
+            if box.asleep:  # what is to be tried again has a due time that it does not know of
+                self._scheduler.wake(box.name)
 
     def _failed(
         self,
@@ -154,7 +193,7 @@ class Exchange:
     def _settle_part(self, box: ServedBox, part: Outcomes, connection: WorkerConnection) -> None:
         """What is wrong with one must not cost the others."""
         try:
-            connection.settle(box.queue, self._owner, part, 0, self._lease_seconds, None)
+            self._settle(connection, box, part, 0, None)
         except DatabaseUnavailable:
             box.outcomes.give_back(part)
         except PysqlboxError as error:
