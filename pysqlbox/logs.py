@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pysqlbox.deployment import Deployment
 
-__all__ = ["FIELDS", "DeploymentLog", "JsonFormatter", "about", "handling", "is_watched", "of_deployment"]
+__all__ = ["JsonFormatter"]
 
 #: What a record may be about, in the order in which it is written.
 FIELDS = ("deployment", "schema", "store", "box", "topic", "id", "message_id", "attempt", "trace_id")

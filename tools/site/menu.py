@@ -9,6 +9,7 @@ PAGES: dict[str, str] = {
     "index.md": "README.md",
     "tutorial.md": "docs/tutorial.md",
     "worker.md": "docs/worker.md",
+    "testing.md": "docs/testing.md",
     "joins.md": "docs/joins.md",
     "schedules.md": "docs/schedules.md",
     "moving.md": "docs/moving.md",
@@ -38,6 +39,7 @@ MENU: list[dict[str, Any]] = [
     {
         "Guides": [
             {"Boxes, handlers and workers": "worker.md"},
+            {"Testing an application": "testing.md"},
             {"Joins and the ledger": "joins.md"},
             {"Schedules": "schedules.md"},
             {"Moving to pysqlbox": "moving.md"},
