@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
@@ -56,6 +57,8 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _LONGEST_FORM = 65_536
+#: Pages that are with the database at once; the service's other routes have threads of their own.
+_THREADS = 4
 #: The pages of a deployment, which each of several stores has too.
 _PAGES: Sequence[Entry] = (
     *overview.ENTRIES,
@@ -107,6 +110,9 @@ class Dashboard:
         self.pages = Pages()
         self.watch = Watch(db, boxes)
         self.runs = Runs(self._change)
+        #: How long a page waits for the database.
+        self.call_seconds = 20.0
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="pysqlbox-dashboard-page")
         self.watches = None if stores is None else Watches(stores)
         entries = _ENTRIES if stores is None else (*_ENTRIES, *_STORES_ENTRIES)
         self.routes = [self._route(*entry) for entry in entries]
@@ -131,6 +137,7 @@ class Dashboard:
 
     def close(self) -> None:
         """End the threads; the deployment is its owner's."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self.runs.close()
         self.watch.close()
         if self.watches is not None:
@@ -153,11 +160,19 @@ class Dashboard:
             if request.method == "POST":
                 ask.form = await _form_of(request)
                 self.gate.check_form(request, session, ask.form.get("form_token", ""))
-            response = await run_in_threadpool(self._run, handler, ask)
+            response = await self._call(lambda: self._run(handler, ask))
         except Refused as refused:
             return _with_headers(self._refuse(request, refused))
+        except TimeoutError:
+            text = f"the database did not answer within {self.call_seconds:g} seconds"
+            response = self._failed(ask, DatabaseUnavailable(text))
         self._keep_session(request, ask.session, response)
         return _with_headers(response)
+
+    async def _call(self, function: Callable[[], Response]) -> Response:
+        """What a function answers, in one of a few threads; one that takes too long keeps its own."""
+        async with asyncio.timeout(self.call_seconds):
+            return await asyncio.wrap_future(self._threads.submit(function))
 
     def _run(self, handler: Handler, ask: Ask) -> Response:
         try:

@@ -116,11 +116,12 @@ def _find(ask: Ask, box: AnyBox, text: str) -> Response:
             raise InvalidArgument(f"find: {text!r} is neither an id nor a message_id (a uuid)") from None
         id = None if found is None else found.id
     elif isinstance(box, Inbox):
-        source, slash, message_id = text.partition("/")
-        if not slash:
+        # A source may have slashes in it, and so may a message_id.
+        cuts = [cut for cut, character in enumerate(text) if character == "/"][:10]
+        if not cuts:
             raise InvalidArgument(f"find: {text!r} is neither an id nor source/message_id")
-        known = box.find(message_id, source)
-        id = None if known is None else known.id
+        known = (box.find(text[cut + 1 :], text[:cut]) for cut in cuts if 0 < cut < len(text) - 1)
+        id = next((each.id for each in known if each is not None), None)
     if id is None:
         raise NotFound(f"no message of {box.name} is {text!r}")
     return ask.go(f"messages/{box.name}/{id}")
