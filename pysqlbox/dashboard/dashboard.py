@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pysqlbox.box import AnyBox
 from pysqlbox.dashboard import dead, flows, health, login, messages, overview, several
 from pysqlbox.dashboard.ask import Ask
 from pysqlbox.dashboard.formatting import path_key
@@ -21,7 +20,7 @@ from pysqlbox.dashboard.gate import Authenticator, Gate, Refused
 from pysqlbox.dashboard.masking import MASKED_FIELDS, Masking
 from pysqlbox.dashboard.pages import Pages, asset_response
 from pysqlbox.dashboard.people import Caller
-from pysqlbox.dashboard.runs import Runs
+from pysqlbox.dashboard.runs import Run, Runs
 from pysqlbox.dashboard.sessions import COOKIE, Session, Sessions
 from pysqlbox.dashboard.several import Watches
 from pysqlbox.dashboard.watch import Watch
@@ -118,21 +117,23 @@ class Dashboard:
         self.routes = [self._route(*entry) for entry in entries]
         self.routes.append(Route("/assets/{name}", self._asset, methods=["GET"]))
 
-    def audit(self, who: str, action: str, subject: str, affected: int, connection: Any) -> None:
+    def audit(
+        self, db: Deployment, who: str, action: str, subject: str, affected: int, connection: Any = None
+    ) -> None:
         """Note a change in its transaction; or a look at what is hidden, which has none."""
-        _log.info("%s: %s %s: %s [%s]", who, action, subject, affected, self.watch.db.store)
+        _log.info("%s: %s %s: %s [%s]", who, action, subject, affected, db.store)
         text = subject if len(subject) <= 512 else subject[:511] + "\N{HORIZONTAL ELLIPSIS}"
-        self.watch.db.audit.write(who, action, subject=text, affected=affected, connection=connection)
+        db.audit.write(who, action, subject=text, affected=affected, connection=connection)
 
-    def _change(self, box: AnyBox, action: str, ids: list[int], who: str) -> int:
+    def _change(self, run: Run, ids: list[int]) -> int:
         """One piece of a run."""
-        change = box.replay if action == "replay" else box.discard
+        box = run.box
+        change = box.replay if run.action == "replay" else box.discard
         with box.deployment.transaction() as connection:
             affected = change(ids, connection=connection)
             if affected:
-                self.audit(
-                    who, action, f"box {box.name}, dead letters from {ids[0]} on", affected, connection
-                )
+                subject = f"box {box.name}, dead letters from {ids[0]} on: {run.cause}"
+                self.audit(box.deployment, run.who, run.action, subject, affected, connection)
         return affected
 
     def close(self) -> None:

@@ -61,7 +61,8 @@ def message(ask: Ask) -> Response:
 
 def reveal(ask: Ask) -> Response:
     """One message with payload and headers; who looked is noted first."""
-    ask.dashboard.audit(ask.person.name, "reveal", f"box {ask.path('box')}, message {ask.id()}", 1, None)
+    subject = f"box {ask.path('box')}, message {ask.id()}"
+    ask.dashboard.audit(ask.db, ask.person.name, "reveal", subject, 1)
     return _message(ask, is_shown=True)
 
 
