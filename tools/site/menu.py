@@ -17,6 +17,7 @@ PAGES: dict[str, str] = {
     "operating.md": "docs/operating.md",
     "deployment.md": "docs/deployment.md",
     "doctor.md": "docs/doctor.md",
+    "dashboard.md": "docs/dashboard.md",
     "settings.md": "docs/settings.md",
     "behaviour.md": "docs/behaviour.md",
     "architecture.md": "docs/architecture.md",
@@ -49,6 +50,7 @@ MENU: list[dict[str, Any]] = [
             {"Operating": "operating.md"},
             {"Deployment": "deployment.md"},
             {"The doctor": "doctor.md"},
+            {"The dashboard": "dashboard.md"},
         ]
     },
     {
