@@ -52,6 +52,7 @@ from pysqlbox.retry import Retries
 from pysqlbox.schedules import Schedules
 from pysqlbox.serializer import JsonSerializer, Serializer
 from pysqlbox.store import OutboxStore
+from pysqlbox.stores import HashRing, Router, Stores
 from pysqlbox.typed import Undecodable, message
 from pysqlbox.worker import Ack, DeadLetter, NonRetryable, Release, Result, Retry, Worker
 
@@ -71,6 +72,7 @@ __all__ = [
     "Extended",
     "Finding",
     "Group",
+    "HashRing",
     "Idempotent",
     "Inbox",
     "InboxDeadLetter",
@@ -100,6 +102,7 @@ __all__ = [
     "Retried",
     "Retries",
     "Retry",
+    "Router",
     "Schedule",
     "ScheduleClock",
     "ScheduleFired",
@@ -108,6 +111,7 @@ __all__ = [
     "Serializer",
     "StoredInboxMessage",
     "StoredOutboxMessage",
+    "Stores",
     "TopicStats",
     "Undecodable",
     "WaitEnqueued",
