@@ -17,6 +17,7 @@ from pysqlbox.cli.enqueue import enqueue
 from pysqlbox.cli.listing import list_messages
 from pysqlbox.cli.maintain import cleanup, reap
 from pysqlbox.cli.schedule import schedule
+from pysqlbox.cli.serve import serve
 from pysqlbox.cli.settings import configure, pause, resume
 from pysqlbox.cli.stats import stats
 from pysqlbox.cli.work import work
@@ -58,6 +59,7 @@ for _command in (
     status,
     render,
     work,
+    serve,
     enqueue,
     stats,
     list_messages,

@@ -21,7 +21,7 @@ from pysqlbox.cli.options import DURATION, schema_option, url_option
 from pysqlbox.deployment import connect
 from pysqlbox.worker import Worker
 
-__all__ = ["work"]
+__all__ = ["logging_to_stderr", "work"]
 
 REFRESH = 0.5
 """Seconds between two states of the live line."""
@@ -73,7 +73,7 @@ def work(
     with _worker(ctx, found, url, schema) as worker:
         if threads is not None:
             worker.threads = threads
-        with _logging(log_level):
+        with logging_to_stderr(log_level):
             _run(worker, drain, stop_timeout)
 
 
@@ -142,7 +142,7 @@ def _checked(found: Any) -> Worker:
 
 
 @contextmanager
-def _logging(level: str) -> Iterator[None]:
+def logging_to_stderr(level: str) -> Iterator[None]:
     """Log to the standard error, unless somebody set up logging before."""
     root = logging.getLogger()
     if root.handlers:
