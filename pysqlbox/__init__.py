@@ -21,6 +21,7 @@ from pysqlbox.ledger import Ledger
 from pysqlbox.messages import (
     AlreadyProcessed,
     AuditEntry,
+    BoxMetrics,
     DeadCause,
     Enqueued,
     Extended,
@@ -62,6 +63,7 @@ __all__ = [
     "AlreadyProcessed",
     "Audit",
     "AuditEntry",
+    "BoxMetrics",
     "Busy",
     "DatabaseUnavailable",
     "DeadCause",

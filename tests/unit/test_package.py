@@ -18,7 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 
 NAMES = """
-    AccessDenied Ack AlreadyProcessed Audit AuditEntry Busy DatabaseUnavailable DeadCause DeadLetter Deployment
+    AccessDenied Ack AlreadyProcessed Audit AuditEntry BoxMetrics Busy DatabaseUnavailable DeadCause
+    DeadLetter Deployment
     DriverMissing Enqueued Extended Finding Group HashRing Idempotent Inbox InboxDeadLetter InboxEnqueued
     InboxMessage InvalidArgument InvalidState Join JoinResolution Joins JsonSerializer Ledger
     LedgerClaim LedgerEntry LedgerKey ListedInboxMessage ListedOutboxMessage NonRetryable NotFound
