@@ -23,6 +23,7 @@ from pysqlbox.messages import (
     AuditEntry,
     BoxMetrics,
     DeadCause,
+    DeadLetterCause,
     Enqueued,
     Extended,
     Finding,
@@ -47,6 +48,7 @@ from pysqlbox.messages import (
     StoredOutboxMessage,
     TopicStats,
     WaitEnqueued,
+    WorkerSeen,
 )
 from pysqlbox.outbox import Outbox
 from pysqlbox.retry import Retries
@@ -68,6 +70,7 @@ __all__ = [
     "DatabaseUnavailable",
     "DeadCause",
     "DeadLetter",
+    "DeadLetterCause",
     "Deployment",
     "DriverMissing",
     "Enqueued",
@@ -118,6 +121,7 @@ __all__ = [
     "Undecodable",
     "WaitEnqueued",
     "Worker",
+    "WorkerSeen",
     "__version__",
     "connect",
     "message",

@@ -14,6 +14,7 @@ __all__ = [
     "AuditEntry",
     "BoxMetrics",
     "DeadCause",
+    "DeadLetterCause",
     "Enqueued",
     "Extended",
     "Finding",
@@ -38,6 +39,7 @@ __all__ = [
     "StoredOutboxMessage",
     "TopicStats",
     "WaitEnqueued",
+    "WorkerSeen",
 ]
 
 Headers = dict[str, object]
@@ -342,6 +344,26 @@ class DeadCause:
     oldest_died_at: datetime | None
     newest_died_at: datetime
     sample_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterCause:
+    """A dead letter and its cause, as DeadCause has it."""
+
+    id: int
+    topic: str | None
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """Who works on a box: what it holds, until when at least, what it has done in the last minutes."""
+
+    owner_token: UUID
+    in_flight: int
+    locked_until: datetime | None
+    done_lately: int
+    last_done_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)

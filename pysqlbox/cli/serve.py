@@ -74,6 +74,9 @@ class _Address(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
     show_default=True,
     help="What to log.",
 )
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="How to log."
+)
 def serve(
     url: str | None,
     schema: str,
@@ -84,6 +87,7 @@ def serve(
     dashboard: bool,
     access_log: bool,
     log_level: str,
+    log_format: str,
 ) -> None:
     """Serve the ledger, messages in, operating and the dashboard by HTTP until SIGTERM or Ctrl-C.
 
@@ -109,7 +113,7 @@ def serve(
             " what; without it only 127.0.0.1, ::1 and localhost are listened on"
         )
     with (
-        logging_to_stderr(log_level),
+        logging_to_stderr(log_level, log_format),
         stopping(),
         _bound(host, port) as listener,
         connect(

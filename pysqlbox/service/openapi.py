@@ -109,9 +109,9 @@ def _parameter(parameter: Parameter, where: str) -> dict[str, Any]:
 
 
 def _responses(operation: Operation, has_tokens: bool) -> dict[str, Any]:
-    kind = operation.media_type
-    answer = {"schema": operation.answer} if kind == "application/json" else {"schema": {"type": "string"}}
-    found: dict[str, Any] = {"200": {"description": "What was asked for.", "content": {kind: answer}}}
+    kind = operation.media_type.partition(";")[0]
+    content: dict[str, Any] = {kind: {"schema": operation.answer}}
+    found: dict[str, Any] = {"200": {"description": "What was asked for.", "content": content}}
     statuses = [400, 500]
     if operation.asks_database:
         statuses.append(503)

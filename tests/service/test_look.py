@@ -167,3 +167,11 @@ def test_doctor_and_schedules(client: TestClient, deployment: pysqlbox.Deploymen
     (found,) = get(client, "/v1/schedules/outbox")["items"]
     assert (found["name"], found["cron"]) == ("nightly", "0 3 * * *")
     assert is_problem(client.get("/v1/schedules/inbox"), 400, "InvalidArgument")
+
+
+def test_metrics_are_text_for_prometheus(guarded: TestClient, deployment: pysqlbox.Deployment) -> None:
+    deployment.outbox.enqueue("t", "s3cr3t")
+    answer = guarded.get("/metrics", headers=bearer("viewer"))
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert "pysqlbox_up 1" in answer.text
+    assert "s3cr3t" not in answer.text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -33,6 +34,9 @@ DEFAULTS = {
     ("list", "limit"): 100,
     ("list", "after_id"): 0,
     ("dead_causes", "limit"): 100,
+    ("dead_letter_causes", "limit"): 100,
+    ("dead_letter_causes", "after_id"): 0,
+    ("workers", "limit"): 100,
     ("groups", "limit"): 100,
     ("groups", "only_blocked"): False,
     ("schedule_due", "limit"): 100,
@@ -43,6 +47,7 @@ SHORTER = {("enqueue", "delay_seconds"): "delay"}
 """Arguments that Python calls otherwise: a delay may be a timedelta, and stands beside due_at."""
 
 
+@cache
 def _public(dialect: Dialect) -> dict[str, Routine]:
     found: dict[str, Routine] = {}
     for routine in routines(dialect):
@@ -130,6 +135,8 @@ def test_messages_have_the_columns_of_their_routines() -> None:
         "outbox_dead_letters": pysqlbox.OutboxDeadLetter,
         "inbox_dead_letters": pysqlbox.InboxDeadLetter,
         "outbox_dead_causes": pysqlbox.DeadCause,
+        "outbox_dead_letter_causes": pysqlbox.DeadLetterCause,
+        "outbox_workers": pysqlbox.WorkerSeen,
         "outbox_groups": pysqlbox.Group,
         "outbox_extend": pysqlbox.Extended,
         "outbox_retry": pysqlbox.Retried,
