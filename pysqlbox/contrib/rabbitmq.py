@@ -83,8 +83,8 @@ class Consumer:
         """``alias`` names the kind of message, or finds it out from pika's method and properties; without one
         it is the message's type, else its routing key.
 
-        ``prefetch``, ten for each thread unless given, is how many messages it has at most: those that wait to
-        go back as well, which must not keep the others away.
+        ``prefetch``, ten for each thread unless given, is how many messages it has at most: with those that
+        wait to go back, which must not keep the others away.
 
         A message that failed goes back after ``retry_seconds``; with ``requeue=False`` it is rejected, which
         drops it unless the queue has a dead-letter exchange. Busy ones always go back.
