@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from pysqlbox.extras import needed_for
+
 __all__ = ["atomic"]
 
 
@@ -15,7 +17,8 @@ def atomic(using: str = "default") -> Iterator[Any]:
 
     Old connections are put away before and after, as Django does around its requests.
     """
-    from django.db import close_old_connections, connections, transaction
+    with needed_for("pysqlbox.contrib.django", "django"):
+        from django.db import close_old_connections, connections, transaction
 
     close_old_connections()
     try:

@@ -16,11 +16,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-import jinja2
-
 from pysqlbox.deploy.babelfish import json_long_text, json_text
 from pysqlbox.deploy.message_ids import drawn_id, drawn_message_id, message_id_stem
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.extras import needed_for
 from pysqlbox.names import (
     DEFAULT_BOXES,
     IDENTIFIER_LIMIT,
@@ -31,6 +30,9 @@ from pysqlbox.names import (
     quote_literal,
 )
 from pysqlbox.paths import sql_root
+
+with needed_for("rendering and deploying the SQL", "deploy"):
+    import jinja2
 
 UnitKind = Literal["versioned", "repeatable"]
 Scope = Literal["schema", "queue", "outbox", "inbox"]

