@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from pysqlbox.schedules import Schedules
     from pysqlbox.serializer import JsonSerializer, Serializer
     from pysqlbox.store import OutboxStore
+    from pysqlbox.stores import HashRing, Router, Stores
     from pysqlbox.typed import Undecodable, message
     from pysqlbox.worker import Ack, DeadLetter, NonRetryable, Release, Result, Retry, Worker
 
@@ -76,6 +77,7 @@ __all__ = [
     "Extended",
     "Finding",
     "Group",
+    "HashRing",
     "Idempotent",
     "Inbox",
     "InboxDeadLetter",
@@ -106,6 +108,7 @@ __all__ = [
     "Retried",
     "Retries",
     "Retry",
+    "Router",
     "Schedule",
     "ScheduleClock",
     "ScheduleFired",
@@ -114,6 +117,7 @@ __all__ = [
     "Serializer",
     "StoredInboxMessage",
     "StoredOutboxMessage",
+    "Stores",
     "TopicStats",
     "Undecodable",
     "WaitEnqueued",
@@ -165,6 +169,7 @@ _HOMES = {
     "schedules": ("Schedules",),
     "serializer": ("JsonSerializer", "Serializer"),
     "store": ("OutboxStore",),
+    "stores": ("HashRing", "Router", "Stores"),
     "typed": ("Undecodable", "message"),
     "worker": ("Ack", "DeadLetter", "NonRetryable", "Release", "Result", "Retry", "Worker"),
 }

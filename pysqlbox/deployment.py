@@ -20,7 +20,7 @@ from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
 from pysqlbox.locate import locate
 from pysqlbox.messages import Finding
-from pysqlbox.names import Kind, check_schema_name
+from pysqlbox.names import Kind, StoreKey, check_schema_name
 from pysqlbox.outbox import Outbox
 from pysqlbox.paths import migrations_root
 from pysqlbox.pool import Pool
@@ -91,6 +91,8 @@ class Deployment:
         self.driver: Driver = driver_for(target.dialect)
         self.serializer: Serializer = serializer or JsonSerializer()
         self.store = store or f"{target.display} {schema}"
+        #: The key under which it is one of several stores; every error that concerns it carries it.
+        self.store_key: StoreKey | None = None
         self.retries = retries or Retries()
         self._server = server
         self._pool = Pool(
@@ -121,10 +123,25 @@ class Deployment:
         """
         found = self._boxes.get(name)
         if found is None:
-            found = self._boxes[name] = self._find_box(name)
+            try:
+                found = self._boxes[name] = self._find_box(name)
+            except PysqlboxError as error:
+                error.concerns(self.store_key)
+                raise
         if kind is not None and found.kind != kind:
             raise InvalidArgument(f"kind: box {name!r} is an {found.kind}, not an {kind}")
         return found
+
+    def boxes(self) -> list[str]:
+        """The names of all boxes of this deployment that this user may see."""
+        with self.connection() as raw:
+            try:
+                if not self._checked:
+                    self._check(raw)
+                return sorted(self.driver.boxes(raw, self.schema))
+            except PysqlboxError as error:
+                error.concerns(self.store_key)
+                raise
 
     def call(
         self,
@@ -139,23 +156,31 @@ class Deployment:
         In the caller's transaction if a connection is given, else in one of its own; there faults that pass
         are tried again, a lost connection only if ``repeat`` says that the call may be made twice.
         """
-        _refuse_bytes(arguments)
-        if connection is not None:
-            raw = driver_connection(self.driver, self.target, connection)
-            if not self._checked:
-                self._check(raw)
-            return self.driver.fetch(raw, self.schema, routine, arguments)
-        return self._call_pooled(routine, arguments, repeat)
+        try:
+            _refuse_bytes(arguments)
+            if connection is not None:
+                raw = driver_connection(self.driver, self.target, connection)
+                if not self._checked:
+                    self._check(raw)
+                return self.driver.fetch(raw, self.schema, routine, arguments)
+            return self._call_pooled(routine, arguments, repeat)
+        except PysqlboxError as error:
+            error.concerns(self.store_key)
+            raise
 
     async def call_async(
         self, routine: str, arguments: Mapping[str, object], *, connection: Any
     ) -> list[Values]:
         """Run a routine in the transaction of a caller's asynchronous connection."""
-        _refuse_bytes(arguments)
-        raw = await driver_connection_async(self.driver, connection)
-        if not self._checked:
-            await self._check_async(raw)
-        return await self.driver.fetch_async(raw, self.schema, routine, arguments)
+        try:
+            _refuse_bytes(arguments)
+            raw = await driver_connection_async(self.driver, connection)
+            if not self._checked:
+                await self._check_async(raw)
+            return await self.driver.fetch_async(raw, self.schema, routine, arguments)
+        except PysqlboxError as error:
+            error.concerns(self.store_key)
+            raise
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -175,12 +200,16 @@ class Deployment:
             try:
                 raw.commit()
             except error_type as error:
-                raise self.driver.map_error(error, self.target) from error
+                raise self.driver.map_error(error, self.target).concerns(self.store_key) from error
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[Any]:
         """A pooled psycopg or pyodbc connection in autocommit."""
-        raw = self._take(time.monotonic())
+        try:
+            raw = self._take(time.monotonic())
+        except PysqlboxError as error:
+            error.concerns(self.store_key)
+            raise
         try:
             yield raw
         finally:
@@ -215,7 +244,11 @@ class Deployment:
         """Deploy the schema or bring it up to date; options as of ``pysqlbox.deploy.migrate.migrate``."""
         from pysqlbox.deploy.migrate import migrate
 
-        plan = migrate(self.target, schema=self.schema, **options)
+        try:
+            plan = migrate(self.target, schema=self.schema, **options)
+        except PysqlboxError as error:
+            error.concerns(self.store_key)
+            raise
         self._checked = False
         self._place = None
         return plan

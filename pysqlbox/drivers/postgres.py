@@ -344,6 +344,21 @@ def has_routine(connection: Connection, schema: str, routine: str) -> bool:
         raise map_error(error) from error
 
 
+def boxes(connection: Connection, schema: str) -> list[str]:
+    """The names of the boxes that a schema has routines for."""
+    text = (
+        "SELECT DISTINCT left(p.proname, -6) FROM pg_catalog.pg_proc AS p"
+        " INNER JOIN pg_catalog.pg_namespace AS s ON s.oid = p.pronamespace"
+        " WHERE s.nspname = %s AND p.proname LIKE '%%\\_claim' AND p.proname !~ '^_'"
+    )
+    try:
+        with _Cursor(connection, row_factory=tuple_row) as cursor:
+            rows = cursor.execute(text, (schema,), prepare=False).fetchall()
+    except psycopg.Error as error:
+        raise map_error(error) from error
+    return [str(row[0]) for row in rows]
+
+
 def run_script(connection: Connection, text: str) -> None:
     """Send a text of any number of statements as it stands."""
     with connection.cursor() as cursor:
