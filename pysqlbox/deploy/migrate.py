@@ -95,7 +95,8 @@ def _until_free(
             if waited + pause > wait_seconds:
                 raise DatabaseUnavailable(
                     f"{target}: schema {schema!r} is in use by {watcher.seen}; gave up after"
-                    f" {waited:.0f} seconds, and nothing was changed"
+                    f" {waited:.0f} seconds, and nothing was changed; wait longer (--wait), or end that"
+                    " session"
                 ) from error.__cause__
             on_wait(f"schema {schema!r} is in use by {watcher.seen}; trying again in {pause:g} s")
         time.sleep(pause)

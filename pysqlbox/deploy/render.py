@@ -123,7 +123,10 @@ class _NoBox:
 
 def _check_length(dialect: Dialect, name: str) -> None:
     if len(name) > IDENTIFIER_LIMIT[dialect]:
-        raise InvalidArgument(f"identifier {name!r}: longer than {IDENTIFIER_LIMIT[dialect]} characters")
+        raise InvalidArgument(
+            f"identifier {name!r}: must have at most {IDENTIFIER_LIMIT[dialect]} characters;"
+            " give the schema or the box a shorter name"
+        )
 
 
 def object_name(name: str, prefix: str) -> str:
@@ -266,7 +269,7 @@ class Renderer:
                 test_clock=self.test_clock,
             )
         except (jinja2.TemplateError, TypeError) as error:
-            raise InvalidArgument(f"{self.dialect}/{path}: {error}") from error
+            raise InvalidArgument(f"{self.dialect}/{path}: the template must render: {error}") from error
         if self.preserve_lines:
             text, self._lines[path, box] = _place_lines(text)
         return text
@@ -304,10 +307,12 @@ class Renderer:
             if name in ordered:
                 return
             if name in open_names:
-                raise InvalidArgument(f"{self.dialect}/{folder}/{name}.sql: '-- after:' goes in a circle")
+                raise InvalidArgument(
+                    f"{self.dialect}/{folder}/{name}.sql: '-- after:' must not go in a circle"
+                )
             if name not in after:
                 raise InvalidArgument(
-                    f"{self.dialect}/{folder}/{open_names[-1]}.sql: '-- after: {name}' names no file"
+                    f"{self.dialect}/{folder}/{open_names[-1]}.sql: '-- after: {name}' must name a file"
                 )
             open_names.append(name)
             for earlier in after[name]:
@@ -385,13 +390,15 @@ class Renderer:
                 other = owner.setdefault(name, box.name)
                 if other != box.name:
                     raise InvalidArgument(
-                        f"box {box.name!r}: its object {name!r} collides with one of box {other!r}"
+                        f"box {box.name!r}: its object {name!r} collides with one of box {other!r};"
+                        " give it another name"
                     )
                 if (
                     name in shared and box not in DEFAULT_BOXES
                 ):  # schema-level files may name the default boxes
                     raise InvalidArgument(
-                        f"box {box.name!r}: its object {name!r} collides with one of the schema"
+                        f"box {box.name!r}: its object {name!r} collides with one of the schema;"
+                        " give it another name"
                     )
 
 

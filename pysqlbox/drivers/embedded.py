@@ -72,7 +72,7 @@ class EmbeddedServer:
     def url(self) -> str:
         """The URL of the running server."""
         if self._server is None:
-            raise DatabaseUnavailable("the embedded PostgreSQL is not started")
+            raise DatabaseUnavailable("the embedded PostgreSQL is not started: call start() first")
         return str(self._server.get_uri())
 
     def start(self) -> str:
@@ -84,7 +84,9 @@ class EmbeddedServer:
         try:
             server = get_server(self._make_directory(), cleanup_mode="delete" if self.temporary else "stop")
         except (OSError, RuntimeError, AssertionError, subprocess.SubprocessError) as error:
-            raise DatabaseUnavailable(f"the embedded PostgreSQL does not start: {error}") from error
+            raise DatabaseUnavailable(
+                f"the embedded PostgreSQL does not start, look into its log: {error}"
+            ) from error
         self._server = server
         if self.temporary:
             self._relax_durability()

@@ -24,7 +24,7 @@ def to_json(name: str, value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{name}: holds a value that JSON cannot express") from error
+        raise InvalidArgument(f"{name}: must hold only what JSON can express") from error
 
 
 #: The arguments that are sets of records, which an empty list alone does not tell.

@@ -71,7 +71,9 @@ def test_a_place(run: Run, empty_url: str) -> None:
     for arguments in ([], ["--place", "3"]):
         assert "nothing to do" in run("migrate", "--url", empty_url, *arguments).out
     other = run("migrate", "--url", empty_url, "--place", "4")
-    expected = "pysqlbox: schema 'infra' has place 3, for good; it cannot become place 4\n"
+    expected = (
+        "pysqlbox: schema 'infra' has place 3, for good; it cannot become place 4: leave the place out\n"
+    )
     assert (other.code, other.out, other.err) == (2, "", expected)
     assert run("migrate", "--url", empty_url, "--place", "128").code == 2
     assert "_set_place" in run("render", "--dialect", parse_url(empty_url).dialect, "--place", "3").out
