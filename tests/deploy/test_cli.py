@@ -113,7 +113,7 @@ def test_an_unfit_database(run: Run, empty_url: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fitness, "shortcomings", lambda _: [sentence])
     refused = run("migrate", "--url", empty_url)
     assert refused.code == 2
-    assert f"{sentence} (or allow it: --allow-unfit-database)" in refused.err
+    assert f"{sentence}; or allow it: --allow-unfit-database" in refused.err
     assert refused.err.count("\n") == 1
     assert f"warning: {sentence}\n" in run("migrate", "--url", empty_url, "--dry-run").err
     assert "not deployed" in run("status", "--url", empty_url).out
