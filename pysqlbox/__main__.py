@@ -10,14 +10,14 @@ from pysqlbox.extras import needed_for
 __all__ = ["main"]
 
 
-def main() -> None:
-    """Run the command line; without the packages that it needs, say which."""
+def main(arguments: list[str] | None = None, name: str | None = None) -> None:
+    """Run the command line, on the process's arguments unless others are given."""
     try:
         with needed_for("the command line", "cli"):
             from pysqlbox.cli import main as run
     except PackageMissing as error:
         sys.exit(_failed(error))
-    run()
+    run(arguments, name)
 
 
 def _failed(error: PackageMissing) -> int:

@@ -97,6 +97,6 @@ for _command in (
     cli.add_command(_command)
 
 
-def main() -> None:
-    """Run the command line."""
-    cli()
+def main(arguments: list[str] | None = None, name: str | None = None) -> None:
+    """Run the command line, on the process's own arguments and under its name unless others are given."""
+    cli(args=arguments, prog_name=name)
