@@ -21,13 +21,26 @@ from pysqlbox.errors import (
 )
 
 if TYPE_CHECKING:
-    from pysqlbox.deployment import Deployment, connect
-    from pysqlbox.idempotent import Busy, Idempotent
-    from pysqlbox.inbox import Inbox
-    from pysqlbox.joins import Joins
-    from pysqlbox.ledger import Ledger
+    from pysqlbox.deployment import (
+        Deployment,
+        connect,
+    )
+    from pysqlbox.idempotent import (
+        Busy,
+        Idempotent,
+    )
+    from pysqlbox.inbox import (
+        Inbox,
+    )
+    from pysqlbox.joins import (
+        Joins,
+    )
+    from pysqlbox.ledger import (
+        Ledger,
+    )
     from pysqlbox.messages import (
         AlreadyProcessed,
+        BoxMetrics,
         DeadCause,
         Enqueued,
         Extended,
@@ -54,19 +67,46 @@ if TYPE_CHECKING:
         TopicStats,
         WaitEnqueued,
     )
-    from pysqlbox.outbox import Outbox
-    from pysqlbox.retry import Retries
-    from pysqlbox.schedules import Schedules
-    from pysqlbox.serializer import JsonSerializer, Serializer
-    from pysqlbox.store import OutboxStore
-    from pysqlbox.stores import HashRing, Router, Stores
-    from pysqlbox.typed import Undecodable, message
-    from pysqlbox.worker import Ack, DeadLetter, NonRetryable, Release, Result, Retry, Worker
+    from pysqlbox.outbox import (
+        Outbox,
+    )
+    from pysqlbox.retry import (
+        Retries,
+    )
+    from pysqlbox.schedules import (
+        Schedules,
+    )
+    from pysqlbox.serializer import (
+        JsonSerializer,
+        Serializer,
+    )
+    from pysqlbox.store import (
+        OutboxStore,
+    )
+    from pysqlbox.stores import (
+        HashRing,
+        Router,
+        Stores,
+    )
+    from pysqlbox.typed import (
+        Undecodable,
+        message,
+    )
+    from pysqlbox.worker import (
+        Ack,
+        DeadLetter,
+        NonRetryable,
+        Release,
+        Result,
+        Retry,
+        Worker,
+    )
 
 __all__ = [
     "AccessDenied",
     "Ack",
     "AlreadyProcessed",
+    "BoxMetrics",
     "Busy",
     "DatabaseUnavailable",
     "DeadCause",
@@ -131,13 +171,20 @@ __version__ = "0.1.0"
 
 #: The module of each name that is not imported at once, as the imports above say it to type checkers.
 _HOMES = {
-    "deployment": ("Deployment", "connect"),
-    "idempotent": ("Busy", "Idempotent"),
+    "deployment": (
+        "Deployment",
+        "connect",
+    ),
+    "idempotent": (
+        "Busy",
+        "Idempotent",
+    ),
     "inbox": ("Inbox",),
     "joins": ("Joins",),
     "ledger": ("Ledger",),
     "messages": (
         "AlreadyProcessed",
+        "BoxMetrics",
         "DeadCause",
         "Enqueued",
         "Extended",
@@ -167,11 +214,29 @@ _HOMES = {
     "outbox": ("Outbox",),
     "retry": ("Retries",),
     "schedules": ("Schedules",),
-    "serializer": ("JsonSerializer", "Serializer"),
+    "serializer": (
+        "JsonSerializer",
+        "Serializer",
+    ),
     "store": ("OutboxStore",),
-    "stores": ("HashRing", "Router", "Stores"),
-    "typed": ("Undecodable", "message"),
-    "worker": ("Ack", "DeadLetter", "NonRetryable", "Release", "Result", "Retry", "Worker"),
+    "stores": (
+        "HashRing",
+        "Router",
+        "Stores",
+    ),
+    "typed": (
+        "Undecodable",
+        "message",
+    ),
+    "worker": (
+        "Ack",
+        "DeadLetter",
+        "NonRetryable",
+        "Release",
+        "Result",
+        "Retry",
+        "Worker",
+    ),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

