@@ -282,7 +282,15 @@ def is_async_connection(value: object) -> bool:
 
 def is_conflict(error: BaseException | None) -> bool:
     """Whether an exception says that the server undid the transaction for the sake of another one."""
-    return isinstance(error, psycopg.Error) and error.sqlstate in _CONFLICTS
+    return isinstance(error, psycopg.Error) and (error.sqlstate in _CONFLICTS or _was_dropped(error))
+
+
+def _was_dropped(error: psycopg.Error) -> bool:
+    """Whether a deployment dropped a routine between the call's parsing and its execution.
+
+    PostgreSQL then answers an internal error, whose text is never translated; nothing has been done.
+    """
+    return error.sqlstate == "XX000" and (error.diag.message_primary or "").startswith("cache lookup failed")
 
 
 def is_lost(connection: Connection, error: BaseException | None) -> bool:
@@ -397,7 +405,7 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
             "an argument must be of its parameter's type, and one is malformed or out of range"
             f" (SQLSTATE {code or 'none'})"
         )
-    if code in _TRANSIENT or (code or "").startswith("08"):
+    if code in _TRANSIENT or (code or "").startswith("08") or is_conflict(error):
         return DatabaseUnavailable(f"{where}{message}; {outage_advice(target)}")
     if code is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         if target is not None and _REFUSED.search(message):
