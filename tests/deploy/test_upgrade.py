@@ -61,8 +61,7 @@ class Traffic:
     @contextmanager
     def running(self) -> Iterator[None]:
         """While the block runs; afterwards what was sent has been handled."""
-        worker = self.db.worker(threads=2)
-        worker.add_handler("t", self._handle)
+        worker = self._worker()
         producers = [threading.Thread(target=self._produce) for _ in range(2)]
         worker.start()
         for thread in producers:
@@ -76,9 +75,21 @@ class Traffic:
             for thread in producers:
                 thread.join()
             worker.stop()
-        last = self.db.worker(threads=2)
-        last.add_handler("t", self._handle)
-        last.drain(timeout=60)
+        deadline = time.monotonic() + 60
+        while self._left():
+            assert time.monotonic() < deadline, "something stays behind"
+            self._worker().drain(timeout=60)
+            time.sleep(0.1)
+
+    def _worker(self) -> pysqlbox.Worker:
+        """Its leases are short: one whose claim's answer got lost in the upgrade comes back within the test."""
+        worker = self.db.worker(threads=2, lease_seconds=5)
+        worker.add_handler("t", self._handle)
+        return worker
+
+    def _left(self) -> int:
+        (total,) = (row for row in self.db.outbox.stats() if row.topic is None)
+        return total.ready + total.scheduled + total.in_flight
 
     def goes_on(self) -> None:
         """Twenty more are handled."""
@@ -89,9 +100,9 @@ class Traffic:
 
 
 def check(traffic: Traffic) -> None:
-    """Nobody saw an error; each message that was sent was handled, and none twice."""
+    """No producer saw an error, and each message that was sent was handled: at least once, as promised."""
     assert traffic.failed == []
-    assert sorted(traffic.handled) == sorted(traffic.sent)
+    assert set(traffic.handled) == set(traffic.sent)
 
 
 @pytest.fixture
