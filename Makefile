@@ -7,11 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-mssql demo bench lint gates faults format release clean
+.PHONY: help test test-mssql demo bench docs lint gates faults format release clean
 
 ifneq ($(CURDIR),$(ROOT))
 
-help test test-mssql demo bench lint gates faults format release clean:
+help test test-mssql demo bench docs lint gates faults format release clean:
 	@$(MAKE) --no-print-directory -C '$(ROOT)' $@
 
 else
@@ -39,10 +39,13 @@ demo: $(VENV)/.stamp-demo ## deploys to an embedded PostgreSQL and shows the mai
 bench: $(VENV)/.stamp-bench ## pysqlbox beside other queues, an hour and a half (BENCH_ARGS="--quick" tries it out)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
+docs: $(VENV)/.stamp-dev ## the documentation as a site, in build/site (offline; a dead link is an error)
+	$(BIN)/python -m tools.site
+
 lint: $(VENV)/.stamp-dev ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy pysqlbox tools tests benchmarks
+	$(BIN)/mypy pysqlbox tools tests benchmarks pytest_pysqlbox.py
 
 gates: $(VENV)/.stamp-dev ## only the gates over the SQL: compiler, linter, plpgsql_check, mirror and headers
 	$(BIN)/python -m pytest tests/gates tests/mirror $(PYTEST_ARGS)
@@ -84,7 +87,7 @@ $(VENV)/.stamp-bench: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.stamp-dev: pyproject.toml $(VENV)/.stamp-system | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	@touch $@ $(VENV)/.stamp-demo
 
 $(VENV)/.stamp-release: pyproject.toml | $(BIN)/python

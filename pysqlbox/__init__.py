@@ -21,6 +21,9 @@ from pysqlbox.errors import (
 )
 
 if TYPE_CHECKING:
+    from pysqlbox.audit import (
+        Audit,
+    )
     from pysqlbox.deployment import (
         Deployment,
         connect,
@@ -40,8 +43,10 @@ if TYPE_CHECKING:
     )
     from pysqlbox.messages import (
         AlreadyProcessed,
+        AuditEntry,
         BoxMetrics,
         DeadCause,
+        DeadLetterCause,
         Enqueued,
         Extended,
         Finding,
@@ -66,6 +71,7 @@ if TYPE_CHECKING:
         StoredOutboxMessage,
         TopicStats,
         WaitEnqueued,
+        WorkerSeen,
     )
     from pysqlbox.outbox import (
         Outbox,
@@ -106,11 +112,14 @@ __all__ = [
     "AccessDenied",
     "Ack",
     "AlreadyProcessed",
+    "Audit",
+    "AuditEntry",
     "BoxMetrics",
     "Busy",
     "DatabaseUnavailable",
     "DeadCause",
     "DeadLetter",
+    "DeadLetterCause",
     "Deployment",
     "DriverMissing",
     "Enqueued",
@@ -162,6 +171,7 @@ __all__ = [
     "Undecodable",
     "WaitEnqueued",
     "Worker",
+    "WorkerSeen",
     "__version__",
     "connect",
     "message",
@@ -171,6 +181,7 @@ __version__ = "0.1.0"
 
 #: The module of each name that is not imported at once, as the imports above say it to type checkers.
 _HOMES = {
+    "audit": ("Audit",),
     "deployment": (
         "Deployment",
         "connect",
@@ -184,8 +195,10 @@ _HOMES = {
     "ledger": ("Ledger",),
     "messages": (
         "AlreadyProcessed",
+        "AuditEntry",
         "BoxMetrics",
         "DeadCause",
+        "DeadLetterCause",
         "Enqueued",
         "Extended",
         "Finding",
@@ -210,6 +223,7 @@ _HOMES = {
         "StoredOutboxMessage",
         "TopicStats",
         "WaitEnqueued",
+        "WorkerSeen",
     ),
     "outbox": ("Outbox",),
     "retry": ("Retries",),

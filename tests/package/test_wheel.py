@@ -22,7 +22,7 @@ from tools.try_wheel import CleanPython
 
 ROOT = Path(__file__).parents[2]
 #: For those who work on pysqlbox, not for those who use it.
-FOR_US = {"all", "bench", "dev", "release"}
+FOR_US = {"all", "bench", "dev", "docs", "release"}
 #: What packages are imported as, where that is not their name.
 IMPORTED_AS = {
     "yoyo-migrations": "yoyo",
@@ -67,7 +67,7 @@ def test_it_has_sql_migrations_and_licence(wheel: Path, tmp_path: Path) -> None:
         for file in (ROOT / folder).rglob("*.*"):
             if file.suffix in (".sql", ".py"):
                 assert f"pysqlbox/{file.relative_to(ROOT)}" in names
-    assert "pysqlbox/py.typed" in names
+    assert {"pysqlbox/py.typed", "pytest_pysqlbox.py"} <= names
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     code = "from pysqlbox.deploy.script import render_script; print(len(render_script('mssql')))"
     done = subprocess.run(
@@ -82,7 +82,7 @@ def test_the_sdist_is_what_the_wheel_is_made_of(built: Path) -> None:
     with tarfile.open(sdist) as archive:
         tops = {Path(name).parts[1] for name in archive.getnames() if len(Path(name).parts) > 1}
     assert {"pysqlbox", "sql", "migrations", "pyproject.toml", "README.md", "LICENSE"} <= tops
-    assert not {"tests", "benchmarks", "docs", "tools"} & tops
+    assert not {"tests", "benchmarks", "docs", "tools", "examples"} & tops
     assert sdist.stat().st_size < 1_500_000
 
 

@@ -1,4 +1,7 @@
-"""Every error's text says what to do next: the rule an argument broke, or the step that helps."""
+"""Every error's text says what to do next: the rule an argument broke, or the step that helps.
+
+A text that is listed here as a failure lacks it: write "must …", or end it in ": do this" or "; do this".
+"""
 
 from __future__ import annotations
 
