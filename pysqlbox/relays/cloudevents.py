@@ -54,7 +54,7 @@ def structured(message: OutboxMessage | InboxMessage, source: str) -> str:
 
 
 def binary(message: OutboxMessage | InboxMessage, source: str, prefix: str = "ce-") -> dict[str, str]:
-    """The attributes as headers, for a message whose body is the payload; percent-encoded as HTTP needs it."""
+    """The attributes as headers beside a body that is the payload; percent-encoded as HTTP needs it."""
     return {
         f"{prefix}{name}": quote(value, safe="!#$&'()*+,/:;=?@[]{}|~^`<>-._\\")
         for name, value in attributes(message, source).items()

