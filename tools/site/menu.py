@@ -9,6 +9,7 @@ PAGES: dict[str, str] = {
     "index.md": "README.md",
     "tutorial.md": "docs/tutorial.md",
     "worker.md": "docs/worker.md",
+    "testing.md": "docs/testing.md",
     "joins.md": "docs/joins.md",
     "schedules.md": "docs/schedules.md",
     "relays.md": "docs/relays.md",
@@ -17,6 +18,7 @@ PAGES: dict[str, str] = {
     "operating.md": "docs/operating.md",
     "deployment.md": "docs/deployment.md",
     "doctor.md": "docs/doctor.md",
+    "dashboard.md": "docs/dashboard.md",
     "settings.md": "docs/settings.md",
     "behaviour.md": "docs/behaviour.md",
     "architecture.md": "docs/architecture.md",
@@ -41,6 +43,7 @@ MENU: list[dict[str, Any]] = [
     {
         "Guides": [
             {"Boxes, handlers and workers": "worker.md"},
+            {"Testing an application": "testing.md"},
             {"Joins and the ledger": "joins.md"},
             {"Schedules": "schedules.md"},
             {"Webhooks, NATS, other brokers": "relays.md"},
@@ -49,6 +52,7 @@ MENU: list[dict[str, Any]] = [
             {"Operating": "operating.md"},
             {"Deployment": "deployment.md"},
             {"The doctor": "doctor.md"},
+            {"The dashboard": "dashboard.md"},
         ]
     },
     {
