@@ -11,7 +11,8 @@ import click
 from pysqlbox.cli.options import DURATION, schema_option, stopping, url_option
 from pysqlbox.cli.work import logging_to_stderr
 from pysqlbox.deployment import connect
-from pysqlbox.errors import DriverMissing, InvalidArgument
+from pysqlbox.errors import InvalidArgument
+from pysqlbox.extras import needed_for
 from pysqlbox.retry import Retries
 
 if TYPE_CHECKING:
@@ -98,10 +99,8 @@ def serve(
       pysqlbox serve --url postgresql://…
       pysqlbox serve --url postgresql://… --listen 0.0.0.0:8080 --token-file /etc/pysqlbox/tokens.toml
     """
-    try:
+    with needed_for("the HTTP service", "serve"):
         import uvicorn
-    except ModuleNotFoundError as error:
-        raise DriverMissing("the service needs uvicorn: pip install 'pysqlbox[serve]'") from error
     from pysqlbox.service import Limits, Tokens, app
     from pysqlbox.service.access import is_loopback
 

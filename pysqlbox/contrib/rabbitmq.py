@@ -26,14 +26,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
-from pysqlbox.errors import DriverMissing, InvalidArgument
+from pysqlbox.errors import InvalidArgument
+from pysqlbox.extras import needed_for
 from pysqlbox.idempotent import Busy, Idempotent
 
-try:
+with needed_for("the consumer of RabbitMQ", "rabbitmq"):
     import pika
     from pika.exceptions import AMQPError
-except ModuleNotFoundError as _error:
-    raise DriverMissing("the consumer needs pika: pip install 'pysqlbox[rabbitmq]'") from _error
 
 __all__ = ["ID_HEADER", "Consumer", "Delivery"]
 
