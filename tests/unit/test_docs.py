@@ -10,6 +10,7 @@ import click
 import pytest
 
 from pysqlbox.cli import cli
+from tools.site import menu
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -74,6 +75,12 @@ def _parse(line: str) -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     """To a file that is there, and to a heading in it."""
     assert _broken_links(page) == []
+
+
+def test_every_page_is_on_the_site() -> None:
+    """A page that is written is one that is found: tools/site/menu.py names it."""
+    written = {str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")}
+    assert written - set(menu.PAGES.values()) == set()
 
 
 def test_every_command_line_is_one_that_pysqlbox_takes() -> None:
