@@ -12,6 +12,7 @@ PAGES: dict[str, str] = {
     "schedules.md": "docs/schedules.md",
     "operating.md": "docs/operating.md",
     "deployment.md": "docs/deployment.md",
+    "seeing.md": "docs/seeing.md",
     "doctor.md": "docs/doctor.md",
     "settings.md": "docs/settings.md",
     "behaviour.md": "docs/behaviour.md",
@@ -33,6 +34,7 @@ MENU: list[dict[str, Any]] = [
             {"Schedules": "schedules.md"},
             {"Operating": "operating.md"},
             {"Deployment": "deployment.md"},
+            {"Seeing": "seeing.md"},
             {"The doctor": "doctor.md"},
         ]
     },
