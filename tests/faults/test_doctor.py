@@ -1,4 +1,4 @@
-"""What doctor() tells on a standby and of one, behind a pooler, and of what only a server of its own can have."""
+"""What doctor() tells on a standby, behind a pooler, and of what only a server of its own can have."""
 
 from __future__ import annotations
 
