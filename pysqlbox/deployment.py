@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -21,6 +20,7 @@ from pysqlbox.inbox import Inbox
 from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
 from pysqlbox.locate import locate
+from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import BoxMetrics, Finding
 from pysqlbox.names import Kind, NamedBox, StoreKey, check_schema_name
 from pysqlbox.outbox import Outbox
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pysqlbox.worker import Worker
 
 __all__ = ["Deployment", "connect"]
-
-_log = logging.getLogger("pysqlbox")
 
 
 def connect(
@@ -96,6 +94,7 @@ class Deployment:
         #: The key under which it is one of several stores; every error that concerns it carries it.
         self.store_key: StoreKey | None = None
         self.retries = retries or Retries()
+        self._log = DeploymentLog("pysqlbox", self)
         self._server = server
         self._pool = Pool(
             self.driver, target, size=pool_size, timeout=pool_timeout, connect_timeout=connect_timeout
@@ -325,7 +324,7 @@ class Deployment:
             except PysqlboxError as error:
                 if not self._again(raw, error, repeat, tried, started):
                     raise
-                _log.warning(
+                self._log.warning(
                     "%s failed, trying again (%s of %s): %s [%s]",
                     routine, tried, self.retries.attempts, error, self.store,
                 )  # fmt: skip
@@ -364,7 +363,7 @@ class Deployment:
             except DatabaseUnavailable as error:
                 if error.__cause__ is None or not self._may_try(tried, started):
                     raise  # without a cause the pool itself was exhausted, which took its time already
-                _log.warning("no connection, trying again: %s [%s]", error, self.store)
+                self._log.warning("no connection, trying again: %s [%s]", error, self.store)
             time.sleep(self.retries.pause(tried))
             tried += 1
 
