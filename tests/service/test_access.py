@@ -95,7 +95,7 @@ def test_the_token_file(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("", "must hold tables"),
-        ("tokens = []", "must not be empty"),
+        ("tokens = []", "must be at least one"),
         ("[[tokens]\n", "must be TOML"),
         ('[[tokens]]\nname = "a"\nrole = "king"\ntoken = "0123456789abcdef"', "role must be one of"),
         ('[[tokens]]\nname = "a"\nrole = "admin"\ntoken = "short"', "at least 16"),

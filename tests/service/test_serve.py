@@ -151,7 +151,7 @@ def test_a_client_that_sends_slowly_is_not_waited_for_for_ever(service: Served) 
         (["--listen", "localhost"], "must be host:port"),
         (["--listen", "127.0.0.1:99999"], "must be host:port"),
         (["--listen", "192.0.2.7:0", "--token-file", "tokens.toml"], "listen: 192.0.2.7"),
-        (["--token-file", "none.toml"], "cannot be read"),
+        (["--token-file", "none.toml"], "must be readable"),
     ],
 )
 def test_what_it_refuses(tmp_path: Path, options: list[str], reason: str) -> None:
