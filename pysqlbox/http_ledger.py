@@ -258,10 +258,12 @@ def _object(raw: bytes, shown: str) -> dict[str, Any]:
         found = json.loads(raw)
     except ValueError as error:
         raise PysqlboxError(
-            f"{shown}: answered something that is not JSON; is it a pysqlbox service?"
+            f"{shown}: the URL must be that of a pysqlbox service; this answered something that is not JSON"
         ) from error
     if not isinstance(found, dict):
-        raise PysqlboxError(f"{shown}: answered something else than an object; is it a pysqlbox service?")
+        raise PysqlboxError(
+            f"{shown}: the URL must be that of a pysqlbox service; this answered something that is no object"
+        )
     return found
 
 
@@ -286,4 +288,6 @@ def _moment(text: object) -> datetime | None:
 
 def _refuse_connection(connection: Any) -> None:
     if connection is not None:
-        raise InvalidArgument("connection: a service's ledger is in no transaction of its caller's")
+        raise InvalidArgument(
+            "connection: must not be given, for a service's ledger is in no transaction of its caller's"
+        )

@@ -253,7 +253,9 @@ class Idempotent:
         Ask the attempt whether the key is yours: the body also runs for one that is processed already.
         """
         if connection is not None and isinstance(self.ledger, HttpLedger):
-            raise InvalidArgument("connection: a service's ledger is in no transaction of its caller's")
+            raise InvalidArgument(
+                "connection: must not be given, for a service's ledger is in no transaction of its caller's"
+            )
         return Attempt(self, key, handler=handler, connection=connection)
 
     def __call__(

@@ -143,14 +143,18 @@ def _bound(host: str, port: int) -> socket.socket:
         )[0]
         listener = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise InvalidArgument(f"listen: {host}: {error.strerror or error}") from error
+        raise InvalidArgument(
+            f"listen: must be an address of this machine, not {host}: {error.strerror or error}"
+        ) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        raise InvalidArgument(f"listen: {host}:{port}: {error.strerror or error}") from error
+        raise InvalidArgument(
+            f"listen: must be an address that is free, not {host}:{port}: {error.strerror or error}"
+        ) from error
     return listener
 
 

@@ -88,7 +88,7 @@ def _enqueue(asked: Asked) -> Any:
         return [_answer(each) for each in box.enqueue_many(records)]
     record = _record(asked.body, "")
     if key is not None and isinstance(box, Outbox) and record.setdefault("dedup_key", key) != key:
-        raise InvalidArgument("dedup_key: is another than the Idempotency-Key")
+        raise InvalidArgument("dedup_key: must be the Idempotency-Key, or left out")
     return _answer(_enqueue_one(box, record))
 
 
@@ -97,10 +97,12 @@ def _enqueue_one(box: Any, record: dict[str, Any]) -> Any:
     schema = _INBOX if isinstance(box, Inbox) else _OUTBOX
     for name in schema["required"]:
         if name not in record:
-            raise InvalidArgument(f"{name}: is missing")
+            raise InvalidArgument(f"{name}: is missing, and must be given")
     for name in record:
         if name not in schema["properties"]:
-            raise InvalidArgument(f"{name}: {box.name} is an {box.kind}, whose messages have none")
+            raise InvalidArgument(
+                f"{name}: must be left out: {box.name} is an {box.kind}, whose messages have none"
+            )
     if "delay_seconds" in record:
         record["delay"] = record.pop("delay_seconds")
     if "hash" in record:

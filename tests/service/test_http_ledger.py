@@ -211,7 +211,7 @@ def test_what_is_no_service(unused_port: int) -> None:
         with (
             _scripted([head + answer]) as (url, _),
             HttpLedger(url) as ledger,
-            pytest.raises(pysqlbox.PysqlboxError, match="is it a pysqlbox service"),
+            pytest.raises(pysqlbox.PysqlboxError, match="must be that of a pysqlbox service"),
         ):
             ledger.get("k")
     for url in ("ftp://h", "http://", "http://u:p@h", "http://h?x=1", "nonsense", f"http://h:{unused_port}x"):
