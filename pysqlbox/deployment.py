@@ -11,6 +11,7 @@ from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+from pysqlbox import watching
 from pysqlbox.audit import Audit
 from pysqlbox.drivers import Driver, Target, Values, driver_for
 from pysqlbox.drivers.embedded import EmbeddedServer
@@ -130,7 +131,7 @@ class Deployment:
                 error.concerns(self.store_key)
                 raise
         if kind is not None and found.kind != kind:
-            raise InvalidArgument(f"kind: box {name!r} is an {found.kind}, not an {kind}")
+            raise InvalidArgument(f"kind: box {name!r} is an {found.kind}; kind must be that")
         return found
 
     def boxes(self) -> list[str]:
@@ -157,6 +158,15 @@ class Deployment:
         In the caller's transaction if a connection is given, else in one of its own; there faults that pass
         are tried again, a lost connection only if ``repeat`` says that the call may be made twice.
         """
+        watcher = watching.watcher
+        if watcher is None:
+            return self._perform(routine, arguments, connection, repeat)
+        with watcher.calling(self, routine, arguments) as watched:
+            return watched.answered(self._perform(routine, watched.arguments, connection, repeat))
+
+    def _perform(
+        self, routine: str, arguments: Mapping[str, object], connection: Any, repeat: bool
+    ) -> list[Values]:
         try:
             _refuse_bytes(arguments)
             if connection is not None:
@@ -173,6 +183,15 @@ class Deployment:
         self, routine: str, arguments: Mapping[str, object], *, connection: Any
     ) -> list[Values]:
         """Run a routine in the transaction of a caller's asynchronous connection."""
+        watcher = watching.watcher
+        if watcher is None:
+            return await self._perform_async(routine, arguments, connection)
+        with watcher.calling(self, routine, arguments) as watched:
+            return watched.answered(await self._perform_async(routine, watched.arguments, connection))
+
+    async def _perform_async(
+        self, routine: str, arguments: Mapping[str, object], connection: Any
+    ) -> list[Values]:
         try:
             _refuse_bytes(arguments)
             raw = await driver_connection_async(self.driver, connection)
@@ -388,7 +407,8 @@ class Deployment:
 
     def _find_box(self, name: str) -> Outbox | Inbox:
         missing = NotFound(
-            f"box {name!r}: schema {self.schema!r} has none of that name, or it may not be used"
+            f"box {name!r}: schema {self.schema!r} has none of that name, or it may not be used;"
+            f" pysqlbox migrate --box {name}:outbox (or :inbox) adds one"
         )
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
             raise missing
