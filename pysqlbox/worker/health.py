@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from pysqlbox.worker.assignment import Assignment
-    from pysqlbox.worker.served_box import ServedBox
-
-__all__ = [
-    "BoxHealth",
-    "DatabaseState",
-    "ListenerState",
-    "WorkerHealth",
-    "before_the_first_claim",
-    "health_of",
-]
+__all__ = ["BoxHealth", "DatabaseState", "ListenerState", "WorkerHealth", "moment"]
 
 #: "unknown": nothing has been asked yet; "silent": a call has had no answer for a while; "away": calls fail.
 DatabaseState = Literal["unknown", "ok", "silent", "away"]
@@ -66,57 +54,6 @@ class WorkerHealth:
     def is_well(self) -> bool:
         """Whether the worker runs and all its boxes are well."""
         return self.running and all(box.is_well for box in self.boxes)
-
-
-def before_the_first_claim(
-    store: str,
-    boxes: Iterable[str],
-    *,
-    running: bool = False,
-    database: DatabaseState = "unknown",
-    listener: ListenerState = "off",
-) -> WorkerHealth:
-    """That of a worker that does not run, or has not reached its database yet."""
-    return WorkerHealth(
-        running,
-        tuple(
-            BoxHealth(
-                store=store, box=box, running=running, last_claim_at=None, last_settle_at=None, in_flight=0,
-                stuck_handlers=0, database=database, listener=listener, asleep=False, stalled_since=None,
-            )
-            for box in boxes
-        ),
-    )  # fmt: skip
-
-
-def health_of(
-    box: ServedBox,
-    held: Collection[Assignment],
-    stuck: int,
-    *,
-    running: bool,
-    silent: bool,
-    listener: ListenerState,
-) -> BoxHealth:
-    """That of a box that is served: what the worker holds of it, how many handlers are stuck."""
-    database: DatabaseState = "unknown" if box.claimed_at is None else "ok"
-    if box.failures:
-        database = "away"
-    elif silent:
-        database = "silent"
-    return BoxHealth(
-        store=box.queue.deployment.store,
-        box=box.name,
-        running=running,
-        last_claim_at=moment(box.claimed_at),
-        last_settle_at=moment(box.settled_at),
-        in_flight=sum(len(each.held()) for each in held),
-        stuck_handlers=stuck,
-        database=database,
-        listener=listener,
-        asleep=box.asleep,
-        stalled_since=moment(box.stalled_since),
-    )
 
 
 def moment(seconds: float | None) -> datetime | None:

@@ -16,7 +16,7 @@ from pysqlbox.typed import topic_of
 from pysqlbox.worker.backoff import Backoff
 from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.handlers import Handler, HandlerOptions, Handlers
-from pysqlbox.worker.health import WorkerHealth, before_the_first_claim
+from pysqlbox.worker.health import BoxHealth, WorkerHealth
 from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.logs import log_of
 from pysqlbox.worker.policies import IdlePolicy, UnknownTopicsPolicy
@@ -264,7 +264,15 @@ class Worker:
             run = self._run
         if run is not None:
             return run.health()
-        return before_the_first_claim(self.deployment.store, self._settings.boxes)
+        db = self.deployment
+        boxes = tuple(
+            BoxHealth(
+                store=db.store, box=name, running=False, last_claim_at=None, last_settle_at=None, in_flight=0,
+                stuck_handlers=0, database="unknown", listener="off", asleep=False, stalled_since=None,
+            )
+            for name in self._settings.boxes
+        )  # fmt: skip
+        return WorkerHealth(running=False, boxes=boxes)
 
     def wake(self, box: str | None = None) -> None:
         """Say that a box, or any, has something to do: it is asked at once. From any thread or event loop.

@@ -20,7 +20,7 @@ from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.handlers import Handler, Handlers
 from pysqlbox.worker.handling import Handling
-from pysqlbox.worker.health import ListenerState, WorkerHealth, before_the_first_claim, health_of
+from pysqlbox.worker.health import BoxHealth, DatabaseState, ListenerState, WorkerHealth, moment
 from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.joins import join_wait_handler
 from pysqlbox.worker.lease_keeper import LeaseKeeper
@@ -307,17 +307,39 @@ class WorkerRun:
         running = not self._stopping.is_set() and self.failure is None
         listener: ListenerState = "off" if self._listener is None else self._listener.state
         if scheduler is None:
-            return before_the_first_claim(
-                self._db.store, self._settings.boxes, running=running, listener=listener,
-                database="away" if self._helpers else "unknown",
-            )  # fmt: skip
-        silent = self._database.is_silent
-        boxes = []
-        for box in scheduler.boxes:
-            held = self._held(box)
-            stuck = sum(is_stuck(each, self._settings) for each in held)
-            boxes.append(health_of(box, held, stuck, running=running, silent=silent, listener=listener))
-        return WorkerHealth(running, tuple(boxes))
+            database: DatabaseState = "away" if self._helpers else "unknown"
+            boxes = [
+                BoxHealth(
+                    store=self._db.store, box=name, running=running, last_claim_at=None, last_settle_at=None,
+                    in_flight=0, stuck_handlers=0, database=database, listener=listener, asleep=False,
+                    stalled_since=None,
+                )
+                for name in self._settings.boxes
+            ]  # fmt: skip
+        else:
+            boxes = [self._health_of(box, running, listener) for box in scheduler.boxes]
+        return WorkerHealth(running=running, boxes=tuple(boxes))
+
+    def _health_of(self, box: ServedBox, running: bool, listener: ListenerState) -> BoxHealth:
+        held = self._held(box)
+        database: DatabaseState = "unknown" if box.claimed_at is None else "ok"
+        if box.failures:
+            database = "away"
+        elif self._database.is_silent:
+            database = "silent"
+        return BoxHealth(
+            store=self._db.store,
+            box=box.name,
+            running=running,
+            last_claim_at=moment(box.claimed_at),
+            last_settle_at=moment(box.settled_at),
+            in_flight=sum(len(each.held()) for each in held),
+            stuck_handlers=sum(is_stuck(each, self._settings) for each in held),
+            database=database,
+            listener=listener,
+            asleep=box.asleep,
+            stalled_since=moment(box.stalled_since),
+        )
 
     def _held(self, box: ServedBox) -> list[Assignment]:
         """What this worker holds of a box, begun or not."""
