@@ -12,7 +12,6 @@ PAGES: dict[str, str] = {
     "testing.md": "docs/testing.md",
     "joins.md": "docs/joins.md",
     "schedules.md": "docs/schedules.md",
-    "testing.md": "docs/testing.md",
     "moving.md": "docs/moving.md",
     "operating.md": "docs/operating.md",
     "deployment.md": "docs/deployment.md",
