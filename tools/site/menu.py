@@ -45,7 +45,6 @@ MENU: list[dict[str, Any]] = [
             {"Testing an application": "testing.md"},
             {"Joins and the ledger": "joins.md"},
             {"Schedules": "schedules.md"},
-            {"Testing": "testing.md"},
             {"Moving to pysqlbox": "moving.md"},
             {"Operating": "operating.md"},
             {"Deployment": "deployment.md"},
