@@ -131,7 +131,7 @@ class Deployment:
                 error.concerns(self.store_key)
                 raise
         if kind is not None and found.kind != kind:
-            raise InvalidArgument(f"kind: box {name!r} is an {found.kind}, not an {kind}")
+            raise InvalidArgument(f"kind: box {name!r} is an {found.kind}; kind must be that")
         return found
 
     def boxes(self) -> list[str]:
@@ -407,7 +407,8 @@ class Deployment:
 
     def _find_box(self, name: str) -> Outbox | Inbox:
         missing = NotFound(
-            f"box {name!r}: schema {self.schema!r} has none of that name, or it may not be used"
+            f"box {name!r}: schema {self.schema!r} has none of that name, or it may not be used;"
+            f" pysqlbox migrate --box {name}:outbox (or :inbox) adds one"
         )
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
             raise missing

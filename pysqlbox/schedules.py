@@ -176,5 +176,5 @@ class Schedules:
     def _outbox(self, name: str) -> Outbox:
         found = self.deployment.box(name)
         if found.kind != "outbox":
-            raise InvalidArgument(f"box: {name!r} is an inbox, and schedules belong to outboxes")
+            raise InvalidArgument(f"box: {name!r} is an inbox, and must be an outbox to have schedules")
         return found
