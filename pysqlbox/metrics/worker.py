@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ class WorkerExporter:
         self._worker = worker
         self._topics = topics
         self._chosen: dict[str, Chosen] = {}
+        self._lock = threading.Lock()
         self._exporter = Exporter((worker.deployment,), topics=topics) if deployment else None
         worker.measure()
 
@@ -67,10 +69,11 @@ class WorkerExporter:
         weights: dict[str, dict[str, float]] = {}
         for (box, topic), figures in found.items():
             weights.setdefault(box, {})[topic] = figures.claimed
-        names = {
-            box: self._chosen.setdefault(box, Chosen(self._topics)).label(topics)
-            for box, topics in weights.items()
-        }
+        with self._lock:
+            names = {
+                box: self._chosen.setdefault(box, Chosen(self._topics)).label(topics)
+                for box, topics in weights.items()
+            }
         shown = Figures()
         for (box, topic), figures in found.items():
             shown[box, names[box][topic]].add_all(figures)
