@@ -50,7 +50,7 @@ from pysqlbox.retry import Retries
 from pysqlbox.schedules import Schedules
 from pysqlbox.serializer import JsonSerializer, Serializer
 from pysqlbox.store import OutboxStore
-from pysqlbox.stores import HashRing, Router, Stores
+from pysqlbox.stores import DrainFirst, HashRing, RoundRobin, Router, Stores, Weighted
 from pysqlbox.typed import Undecodable, message
 from pysqlbox.worker import Ack, DeadLetter, NonRetryable, Release, Result, Retry, Worker
 
@@ -63,6 +63,7 @@ __all__ = [
     "DeadCause",
     "DeadLetter",
     "Deployment",
+    "DrainFirst",
     "DriverMissing",
     "Enqueued",
     "Extended",
@@ -98,6 +99,7 @@ __all__ = [
     "Retried",
     "Retries",
     "Retry",
+    "RoundRobin",
     "Router",
     "Schedule",
     "ScheduleClock",
@@ -111,6 +113,7 @@ __all__ = [
     "TopicStats",
     "Undecodable",
     "WaitEnqueued",
+    "Weighted",
     "Worker",
     "__version__",
     "connect",

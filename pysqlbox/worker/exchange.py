@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
@@ -33,17 +33,13 @@ class Exchange:
         scheduler: Scheduler,
         owner: uuid.UUID,
         lease_seconds: int,
-        connect: Callable[[], WorkerConnection],
         held: Callable[[], Iterable[Assignment]],
     ) -> None:
         """``held`` answers what this worker works on."""
         self._scheduler = scheduler
         self._owner = owner
         self._lease_seconds = lease_seconds
-        self._connect = connect
         self._held = held
-        self._free: list[WorkerConnection] = []
-        self._closed = False
 
     def run(self, thread: WorkerThread, box: ServedBox) -> None:
         """Settle what is done and claim what can be done; what comes is handed to the scheduler."""
@@ -56,10 +52,12 @@ class Exchange:
         outcomes = box.outcomes.take()
         asked_at = time.monotonic()
         try:
-            with self.connection() as connection:
+            with box.store.connection() as connection:
                 messages = connection.settle(
                     box.queue, self._owner, outcomes, claim, self._lease_seconds, topics
                 )
+                if claim:
+                    self._claimed(box, connection, messages)
         except PysqlboxError as error:
             self._failed(box, outcomes, error)
             scheduler.end_turn(thread)
@@ -76,6 +74,9 @@ class Exchange:
         scheduler.answered(
             thread, box, assignments, asked=claim, got=len(messages), progress=progress, wakes=wakes
         )
+
+    def _claimed(self, box: ServedBox, connection: WorkerConnection, messages: list[Any]) -> None:
+        """What else there is to be asked now, for those who have several deployments."""
 
     def _note_lost(self, box: ServedBox, messages: list[Any]) -> None:
         """What this worker has claimed again is not what an older assignment still holds."""
@@ -96,33 +97,12 @@ class Exchange:
         if not outcomes:
             return
         try:
-            with contextlib.nullcontext(connection) if connection else self.connection() as used:
+            with contextlib.nullcontext(connection) if connection else box.store.connection() as used:
                 used.settle(box.queue, self._owner, outcomes, 0, self._lease_seconds, None)
         except PysqlboxError as error:
             self._failed(box, outcomes, error, connection)
         else:
             self._succeeded(box, outcomes)
-
-    @contextlib.contextmanager
-    def connection(self) -> Iterator[WorkerConnection]:
-        """One of the connections that are open and free, else a new one."""
-        try:
-            connection = self._free.pop()
-        except IndexError:
-            connection = self._connect()
-        try:
-            yield connection
-        finally:
-            if self._closed or len(self._free) >= self._scheduler.turns:
-                connection.close()
-            else:
-                self._free.append(connection)
-
-    def close(self) -> None:
-        """Close the connections: the free ones now, the others when they come back."""
-        self._closed = True
-        while self._free:
-            self._free.pop().close()
 
     def _succeeded(self, box: ServedBox, outcomes: Outcomes) -> None:
         if box.failures:
@@ -147,7 +127,7 @@ class Exchange:
             return
         box.log.error("%s: settle or claim refused: %s", box.name, error)
         box.next_poll = time.monotonic() + REFUSED_SECONDS
-        with contextlib.nullcontext(connection) if connection else self.connection() as used:
+        with contextlib.nullcontext(connection) if connection else box.store.connection() as used:
             for part in outcomes.parts():
                 self._settle_part(box, part, used)
 

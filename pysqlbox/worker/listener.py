@@ -29,7 +29,7 @@ class Listener:
         self._calls = Calls(database, CALL_SECONDS)
         self._scheduler = scheduler
         self._log = log_of(db)
-        self._channels = {f"{db.schema}.{served.name}": served.name for served in scheduler.boxes}
+        self._channels = {f"{db.schema}.{served.name}": served for served in scheduler.boxes}
         self._bell, self._string = socket.socketpair()
 
     def run(self) -> None:
@@ -63,8 +63,8 @@ class Listener:
             for channel in self._channels:
                 with self._calls.one():
                     connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-            for name in self._channels.values():
-                self._scheduler.wake(name)  # what was sent while nobody listened
+            for box in self._channels.values():
+                self._scheduler.wake(box)  # what was sent while nobody listened
             self._wait(connection)
         finally:
             connection.close()
@@ -77,9 +77,9 @@ class Listener:
             selector.register(self._bell, selectors.EVENT_READ)
             while not self._scheduler.stopping:
                 while (notify := link.notifies()) is not None:
-                    name = self._channels.get(notify.relname.decode())
-                    if name is not None:
-                        self._scheduler.wake(name)
+                    box = self._channels.get(notify.relname.decode())
+                    if box is not None:
+                        self._scheduler.wake(box)
                 ready = selector.select()
                 if any(key.fileobj is self._bell for key, _ in ready):
                     return

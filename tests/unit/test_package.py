@@ -19,13 +19,13 @@ ROOT = Path(__file__).parents[2]
 
 NAMES = """
     AccessDenied Ack AlreadyProcessed Busy DatabaseUnavailable DeadCause DeadLetter Deployment
-    DriverMissing Enqueued Extended Finding Group HashRing Idempotent Inbox InboxDeadLetter InboxEnqueued
-    InboxMessage InvalidArgument InvalidState Join JoinResolution Joins JsonSerializer Ledger
-    LedgerClaim LedgerEntry LedgerKey ListedInboxMessage ListedOutboxMessage NonRetryable NotFound
-    Outbox OutboxDeadLetter OutboxMessage OutboxStore PysqlboxError Release Result Retried Retries
-    Retry Router Schedule ScheduleClock ScheduleFired Schedules SchemaMismatch Serializer
-    StoredInboxMessage StoredOutboxMessage Stores TopicStats Undecodable WaitEnqueued Worker __version__
-    connect message
+    DrainFirst DriverMissing Enqueued Extended Finding Group HashRing Idempotent Inbox
+    InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState Join JoinResolution
+    Joins JsonSerializer Ledger LedgerClaim LedgerEntry LedgerKey ListedInboxMessage
+    ListedOutboxMessage NonRetryable NotFound Outbox OutboxDeadLetter OutboxMessage OutboxStore
+    PysqlboxError Release Result Retried Retries Retry RoundRobin Router Schedule ScheduleClock
+    ScheduleFired Schedules SchemaMismatch Serializer StoredInboxMessage StoredOutboxMessage Stores
+    TopicStats Undecodable WaitEnqueued Weighted Worker __version__ connect message
     """
 """What the package exports; a name that is gone or new is a change of what callers rely on."""
 
