@@ -19,6 +19,7 @@ from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
 from pysqlbox.messages import (
     AlreadyProcessed,
+    BoxMetrics,
     DeadCause,
     Enqueued,
     Extended,
@@ -58,6 +59,7 @@ __all__ = [
     "AccessDenied",
     "Ack",
     "AlreadyProcessed",
+    "BoxMetrics",
     "Busy",
     "DatabaseUnavailable",
     "DeadCause",

@@ -19,7 +19,7 @@ from pysqlbox.inbox import Inbox
 from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
 from pysqlbox.locate import locate
-from pysqlbox.messages import Finding
+from pysqlbox.messages import BoxMetrics, Finding
 from pysqlbox.names import Kind, StoreKey, check_schema_name
 from pysqlbox.outbox import Outbox
 from pysqlbox.paths import migrations_root
@@ -233,6 +233,15 @@ class Deployment:
     def doctor(self, *, connection: Any = None) -> list[Finding]:
         """What a DBA should know about this deployment: a row for each thing found, and for each check."""
         return [Finding(*row) for row in self.call("doctor", {}, connection=connection, repeat=True)]
+
+    def metrics(self, *, connection: Any = None) -> list[BoxMetrics]:
+        """What monitoring asks of every box: by topic, and in total where the topic is None."""
+        return [BoxMetrics(*row) for row in self.call("metrics", {}, connection=connection, repeat=True)]
+
+    @property
+    def pool(self) -> Pool:
+        """The connections that calls without ``connection=`` use."""
+        return self._pool
 
     async def doctor_async(self, *, connection: Any = None) -> list[Finding]:
         """The same for asynchronous callers."""

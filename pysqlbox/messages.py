@@ -11,6 +11,7 @@ from uuid import UUID
 
 __all__ = [
     "AlreadyProcessed",
+    "BoxMetrics",
     "DeadCause",
     "Enqueued",
     "Extended",
@@ -303,6 +304,28 @@ class TopicStats:
     done: int
     dead: int
     oldest_ready_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class BoxMetrics:
+    """What monitoring asks of one topic of a box, or of the whole box where ``topic`` is None."""
+
+    box: str
+    topic: str | None
+    ready: int
+    scheduled: int
+    in_flight: int
+    done: int
+    dead: int
+    #: Of those dead: what neither expired nor was cancelled.
+    given_up: int
+    expired_leases: int
+    oldest_ready_seconds: float | None
+    oldest_dead_seconds: float | None
+    #: From here on only of the whole box.
+    blocked_groups: int | None
+    longest_blocked_seconds: float | None
+    upkeep_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)

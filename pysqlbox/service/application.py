@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from pysqlbox.dashboard import Dashboard
 from pysqlbox.deployment import Deployment
 from pysqlbox.errors import PysqlboxError
 from pysqlbox.service import health_routes, ledger_routes
@@ -38,25 +39,31 @@ def app(
     authenticate: Authenticator | Sequence[Authenticator] = (),
     limits: Limits | None = None,
     routes: Iterable[BaseRoute] = (),
+    dashboard: bool = True,
 ) -> Starlette:
     """The service of a deployment, to be run by itself or mounted in another ASGI application.
 
     ``tokens`` says who may come in by a bearer token, ``authenticate`` who is known by something else: it
     gets the request and answers a Caller or None. With neither only this machine is answered. ``routes``
-    come after the service's own. The deployment stays its caller's: it is not closed here.
+    come after the service's own, and then the pages of the ``dashboard``. The deployment stays its
+    caller's: it is not closed here.
     """
     limits = limits or Limits()
     authenticators = (authenticate,) if callable(authenticate) else authenticate
     calls = Calls(limits)
+    find = None if tokens is None else tokens.find
+    board = Dashboard(db, find=find, known=authenticators) if dashboard else None
 
     @asynccontextmanager
     async def lifespan(application: Starlette) -> AsyncIterator[None]:
         del application
         yield
+        if board is not None:
+            board.close()
         calls.close()
 
     made = Starlette(
-        routes=[*_routes(OPERATIONS), *routes],
+        routes=[*_routes(OPERATIONS), *routes, *(board.routes if board is not None else ())],
         exception_handlers={HTTPException: problem_response, Exception: problem_response},
         lifespan=lifespan,
     )

@@ -224,7 +224,7 @@ class StoresRun(WorkerRun):
                     Chore("cleanup", box.name, settings.cleanup_seconds, f"{box.name}_cleanup", arguments)
                 )
             if settings.schedule_seconds is not None and box.queue.kind == "outbox":
-                timetables.append(Timetable(box.name, look, box.log))
+                timetables.append(Timetable(box, look))
         scheduler = self._scheduler
         assert isinstance(scheduler, StoresScheduler)
         self._cares = {**self._cares, store: StoreCare(scheduler, store, self._owner, chores, timetables)}

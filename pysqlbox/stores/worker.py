@@ -59,7 +59,7 @@ class StoresWorker(Worker):
             self._run = StoresRun(
                 self.stores, self.strategy, self.connections, self.sweep_seconds, self._settings,
                 self._handlers, self._hooks, self._unknown_topics, self.owner_token,
-                threads=self.threads, drain=drain, ended=self._forget, loop=loop,
+                threads=self.threads, drain=drain, measured=self._measured, ended=self._forget, loop=loop,
             )  # fmt: skip
             return self._run
 

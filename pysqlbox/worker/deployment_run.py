@@ -150,7 +150,7 @@ class DeploymentRun(WorkerRun):
         if seconds is not None:
             for box in scheduler.boxes:
                 if box.queue.kind == "outbox":
-                    yield Timetable(box.name, seconds, box.log)
+                    yield Timetable(box, seconds)
 
     def _keeper_ended(self) -> None:
         self._store.close_helper()

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from pysqlbox import watching
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.database import WorkerConnection
@@ -53,9 +54,7 @@ class Exchange:
         asked_at = time.monotonic()
         try:
             with box.store.connection() as connection:
-                messages = connection.settle(
-                    box.queue, self._owner, outcomes, claim, self._lease_seconds, topics
-                )
+                messages = self._settle(connection, box, outcomes, claim, topics)
                 if claim:
                     self._claimed(box, connection, messages)
         except PysqlboxError as error:
@@ -67,7 +66,10 @@ class Exchange:
             scheduler.asked_nothing(thread, box, wakes)
             return
         box.log.debug("%s: claimed %d of %d", box.name, len(messages), claim)
-        self._note_lost(box, messages)
+        thread.tally.lost += self._note_lost(box, messages)
+        if thread.tally.figures is not None:
+            came_at = "first_seen_at" if box.queue.kind == "inbox" else "created_at"
+            thread.tally.figures.claimed(box.name, messages, self._lease_seconds, came_at)
         assignments, grouped = plan(box, messages, asked_at)
         if grouped:
             scheduler.groups_seen = True
@@ -78,14 +80,15 @@ class Exchange:
     def _claimed(self, box: ServedBox, connection: WorkerConnection, messages: list[Any]) -> None:
         """What else there is to be asked now, for those who have several deployments."""
 
-    def _note_lost(self, box: ServedBox, messages: list[Any]) -> None:
-        """What this worker has claimed again is not what an older assignment still holds."""
+    def _note_lost(self, box: ServedBox, messages: list[Any]) -> int:
+        """What this worker has claimed again no older assignment holds any more; how many they were."""
         again = {message.id for message in messages if message.attempt}
-        if not again:
-            return
-        for assignment in self._held():
-            if assignment.box is box and assignment.lose(again):
+        lost = 0
+        for assignment in self._held() if again else ():
+            if assignment.box is box and (gone := assignment.lose(again)):
                 box.log.warning("%s: a message was claimed again while its handler runs", box.name)
+                lost += gone
+        return lost
 
     def _claim_size(self, box: ServedBox) -> int:
         scheduler = self._scheduler
@@ -98,11 +101,32 @@ class Exchange:
             return
         try:
             with contextlib.nullcontext(connection) if connection else box.store.connection() as used:
-                used.settle(box.queue, self._owner, outcomes, 0, self._lease_seconds, None)
+                self._settle(used, box, outcomes, 0, None)
         except PysqlboxError as error:
             self._failed(box, outcomes, error, connection)
         else:
             self._succeeded(box, outcomes)
+
+    def _settle(
+        self,
+        connection: WorkerConnection,
+        box: ServedBox,
+        outcomes: Outcomes,
+        claim: int,
+        topics: list[str] | None,
+    ) -> list[Any]:
+        """The call itself, told to whoever watches."""
+        watcher = watching.watcher
+        if watcher is None:
+            return connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
+        began = time.monotonic()
+        try:
+            messages = connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
+        except PysqlboxError as error:
+            watcher.exchanged(box, outcomes, [], time.monotonic() - began, error)
+            raise
+        watcher.exchanged(box, outcomes, messages, time.monotonic() - began, None)
+        return messages
 
     def _succeeded(self, box: ServedBox, outcomes: Outcomes) -> None:
         if box.failures:
@@ -134,7 +158,7 @@ class Exchange:
     def _settle_part(self, box: ServedBox, part: Outcomes, connection: WorkerConnection) -> None:
         """What is wrong with one must not cost the others."""
         try:
-            connection.settle(box.queue, self._owner, part, 0, self._lease_seconds, None)
+            self._settle(connection, box, part, 0, None)
         except DatabaseUnavailable:
             box.outcomes.give_back(part)
         except PysqlboxError as error:

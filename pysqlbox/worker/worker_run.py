@@ -14,6 +14,7 @@ from typing import Any
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.coroutines import Coroutines
 from pysqlbox.worker.exchange import Exchange
+from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.handlers import Handlers
 from pysqlbox.worker.handling import Handling
 from pysqlbox.worker.hooks import Hooks
@@ -47,10 +48,11 @@ class WorkerRun(ABC):
         *,
         threads: int,
         drain: bool,
+        measured: bool = False,
         loop: asyncio.AbstractEventLoop | None = None,
         ended: Callable[[WorkerRun], None],
     ) -> None:
-        """``ended`` is told when it is over."""
+        """``measured``: figures are kept by topic. ``ended`` is told when it is over."""
         self._settings = settings
         self._handlers = handlers
         self._hooks = hooks
@@ -76,6 +78,7 @@ class WorkerRun(ABC):
         self._helpers: list[threading.Thread] = []
         self._bells: list[Callable[[], None]] = []
         self._tally = Tally()
+        self._measured = measured
         #: What ended the run before it had begun.
         self.failure: Exception | None = None
 
@@ -131,6 +134,8 @@ class WorkerRun(ABC):
             keeper = self._make_keeper(scheduler, handling, exchange)
             self._scheduler, self._handling, self._exchange = scheduler, handling, exchange
             self._keeper = keeper
+            if self._measured:
+                self.measure()
             for _ in range(self._thread_count):
                 self._add_thread(scheduler, handling, exchange)
             self._helpers.append(self._spawn("keeper", lambda: self._keep(keeper)))
@@ -146,6 +151,8 @@ class WorkerRun(ABC):
 
     def _add_thread(self, scheduler: Scheduler, handling: Handling, exchange: Exchange) -> None:
         thread = WorkerThread(scheduler, handling, exchange, self._coroutines, len(self._threads))
+        if self._measured:
+            thread.tally.figures = Figures()
         self._threads.append(thread)
         scheduler.joined()
         self._workers.append(self._spawn(str(len(self._workers) + 1), thread.run))
@@ -190,6 +197,13 @@ class WorkerRun(ABC):
             *keeper,
             *(thread.tally for thread in list(self._threads)),
         ]
+
+    def measure(self) -> None:
+        """Keep figures by topic from now on."""
+        self._measured = True
+        for tally in self.tallies():
+            if tally.figures is None:
+                tally.figures = Figures()
 
     def wait(self, seconds: float) -> bool:
         """Wait until nothing more is begun, at most so long; whether that has come."""
@@ -280,8 +294,8 @@ class WorkerRun(ABC):
             messages = assignment.take_handled()
             running += bool(messages)
             for message in messages:
-                self._tally.released += 1
                 box = assignment.box
+                self._tally.count("released", box.name, message.topic)
                 box.log.warning(
                     "%s: %s message %d is still being handled; released", box.name, message.topic, message.id
                 )

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[2]
 
 
 NAMES = """
-    AccessDenied Ack AlreadyProcessed Busy DatabaseUnavailable DeadCause DeadLetter Deployment
-    DrainFirst DriverMissing Enqueued Extended Finding Group HashRing Idempotent Inbox
+    AccessDenied Ack AlreadyProcessed BoxMetrics Busy DatabaseUnavailable DeadCause DeadLetter
+    Deployment DrainFirst DriverMissing Enqueued Extended Finding Group HashRing Idempotent Inbox
     InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState Join JoinResolution
     Joins JsonSerializer Ledger LedgerClaim LedgerEntry LedgerKey ListedInboxMessage
     ListedOutboxMessage NonRetryable NotFound Outbox OutboxDeadLetter OutboxMessage OutboxStore

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -37,6 +38,7 @@ SHORTER = {("enqueue", "delay_seconds"): "delay"}
 """Arguments that Python calls otherwise: a delay may be a timedelta, and stands beside due_at."""
 
 
+@cache
 def _public(dialect: Dialect) -> dict[str, Routine]:
     found: dict[str, Routine] = {}
     for routine in routines(dialect):
@@ -46,7 +48,7 @@ def _public(dialect: Dialect) -> dict[str, Routine]:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    if name in ("schema_place", "schema_version", "doctor"):
+    if name in ("schema_place", "schema_version", "doctor", "metrics"):
         owner: type = Deployment
         step = name
     else:
@@ -128,6 +130,7 @@ def test_messages_have_the_columns_of_their_routines() -> None:
         "outbox_extend": pysqlbox.Extended,
         "outbox_retry": pysqlbox.Retried,
         "outbox_stats": pysqlbox.TopicStats,
+        "metrics": pysqlbox.BoxMetrics,
         "inbox_already_processed": pysqlbox.AlreadyProcessed,
         "join_get": pysqlbox.Join,
         "join_list": pysqlbox.Join,

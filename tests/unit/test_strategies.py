@@ -75,4 +75,4 @@ def test_wrong_options_of_a_worker_are_refused() -> None:
     stores = Stores({})
     for wrong in ({"connections": 0}, {"sweep_seconds": 0}, {"strategy": "fair"}, {"threads": 0}):
         with pytest.raises(InvalidArgument, match=next(iter(wrong))):
-            stores.worker(**wrong)  # type: ignore[arg-type]
+            stores.worker(**wrong)
