@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pysqlbox.audit import Audit
 from pysqlbox.deployment import Deployment, connect
 from pysqlbox.errors import (
     AccessDenied,
@@ -19,8 +20,10 @@ from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
 from pysqlbox.messages import (
     AlreadyProcessed,
+    AuditEntry,
     BoxMetrics,
     DeadCause,
+    DeadLetterCause,
     Enqueued,
     Extended,
     Finding,
@@ -45,6 +48,7 @@ from pysqlbox.messages import (
     StoredOutboxMessage,
     TopicStats,
     WaitEnqueued,
+    WorkerSeen,
 )
 from pysqlbox.outbox import Outbox
 from pysqlbox.retry import Retries
@@ -59,11 +63,14 @@ __all__ = [
     "AccessDenied",
     "Ack",
     "AlreadyProcessed",
+    "Audit",
+    "AuditEntry",
     "BoxMetrics",
     "Busy",
     "DatabaseUnavailable",
     "DeadCause",
     "DeadLetter",
+    "DeadLetterCause",
     "Deployment",
     "DrainFirst",
     "DriverMissing",
@@ -117,6 +124,7 @@ __all__ = [
     "WaitEnqueued",
     "Weighted",
     "Worker",
+    "WorkerSeen",
     "__version__",
     "connect",
     "message",

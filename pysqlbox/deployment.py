@@ -12,6 +12,7 @@ from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+from pysqlbox.audit import Audit
 from pysqlbox.drivers import Driver, Target, Values, driver_for
 from pysqlbox.drivers.embedded import EmbeddedServer
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, NotFound, PysqlboxError, SchemaMismatch
@@ -20,7 +21,7 @@ from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
 from pysqlbox.locate import locate
 from pysqlbox.messages import BoxMetrics, Finding
-from pysqlbox.names import Kind, StoreKey, check_schema_name
+from pysqlbox.names import Kind, NamedBox, StoreKey, check_schema_name
 from pysqlbox.outbox import Outbox
 from pysqlbox.paths import migrations_root
 from pysqlbox.pool import Pool
@@ -105,6 +106,7 @@ class Deployment:
         self.joins = Joins(self)
         self.ledger = Ledger(self)
         self.schedules = Schedules(self)
+        self.audit = Audit(self)
         self._boxes: dict[str, Outbox | Inbox] = {"outbox": self.outbox, "inbox": self.inbox}
 
     @overload
@@ -223,6 +225,10 @@ class Deployment:
         """The place that the deployment was given, if any."""
         place = self.call("schema_place", {}, repeat=True)[0][0]
         return None if place is None else int(place)
+
+    def schema_boxes(self, *, connection: Any = None) -> list[NamedBox]:
+        """The boxes of this deployment, the default ones first."""
+        return [NamedBox(*row) for row in self.call("schema_boxes", {}, connection=connection, repeat=True)]
 
     def drawing_place(self) -> int:
         """What message_ids that are drawn here carry; asked once, for a place is for good."""

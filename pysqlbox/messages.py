@@ -11,8 +11,10 @@ from uuid import UUID
 
 __all__ = [
     "AlreadyProcessed",
+    "AuditEntry",
     "BoxMetrics",
     "DeadCause",
+    "DeadLetterCause",
     "Enqueued",
     "Extended",
     "Finding",
@@ -37,6 +39,7 @@ __all__ = [
     "StoredOutboxMessage",
     "TopicStats",
     "WaitEnqueued",
+    "WorkerSeen",
 ]
 
 Headers = dict[str, object]
@@ -344,6 +347,26 @@ class DeadCause:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetterCause:
+    """A dead letter and its cause, as DeadCause has it."""
+
+    id: int
+    topic: str | None
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """Who works on a box: what it holds, until when at least, what it has done in the last minutes."""
+
+    owner_token: UUID
+    in_flight: int
+    locked_until: datetime | None
+    done_lately: int
+    last_done_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """A FIFO group that has messages; ``blocked_seconds`` is None unless its head holds up another one."""
 
@@ -470,6 +493,19 @@ class ScheduleClock:
     now_at: datetime
     is_due: bool
     next_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A change that was noted: when, who, what, to what, and how many."""
+
+    id: int
+    changed_at: datetime
+    actor: str
+    action: str
+    subject: str | None
+    affected: int | None
+    detail: str | None
 
 
 @dataclass(frozen=True, slots=True)

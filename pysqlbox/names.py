@@ -25,6 +25,7 @@ IDENTIFIER_LIMIT = {"postgres": 63, "mssql": 128}
 RESERVED_BOX_NAMES = frozenset(
     {
         "admin",
+        "audit",
         "box",
         "internal",
         "join",

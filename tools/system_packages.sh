@@ -25,6 +25,7 @@ missing() {
   chromium_here || echo "chromium fonts-liberation"
   command -v spin >/dev/null || echo spin
   command -v gcc >/dev/null || command -v cc >/dev/null || echo "gcc libc6-dev"
+  command -v promtool >/dev/null || echo prometheus
   icu_here || icu_offered
   version=$(postgres_here)
   if [ -z "$version" ]; then
@@ -41,6 +42,7 @@ skipped() {
   chromium_here || echo "  chromium: tests of the dashboard in a browser"
   command -v spin >/dev/null && { command -v gcc >/dev/null || command -v cc >/dev/null; } ||
     echo "  spin, gcc: the models of the protocols (tests/models)"
+  command -v promtool >/dev/null || echo "  prometheus (promtool): the alert rules, evaluated on what is told (tests/metrics)"
   icu_here || echo "  libicu: the T-SQL compile gate"
   version=$(postgres_here)
   if [ -z "$version" ]; then

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
@@ -12,6 +12,7 @@ from uuid import UUID
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from pysqlbox.dashboard.formatting import key_path
 from pysqlbox.dashboard.people import Person
 from pysqlbox.dashboard.sessions import Session
 from pysqlbox.dashboard.watch import Watch
@@ -21,7 +22,10 @@ from pysqlbox.errors import InvalidArgument, NotFound
 if TYPE_CHECKING:
     from pysqlbox.dashboard.dashboard import Dashboard
 
-__all__ = ["Ask", "etagged"]
+__all__ = ["Ask", "etagged", "whole"]
+
+#: Pages that are about no store.
+_OF_ALL = ("assets", "login", "logout", "stores")
 
 
 @dataclass(slots=True)
@@ -33,6 +37,8 @@ class Ask:
     session: Session
     watch: Watch
     form: Mapping[str, str] = field(default_factory=dict)
+    store: str | None = None
+    """The key of the store that the page is about, as text; None for the deployment itself."""
 
     @property
     def db(self) -> Deployment:
@@ -72,7 +78,9 @@ class Ask:
             raise NotFound("there is nothing with this id") from None
 
     def link(self, page: str, **arguments: object) -> str:
-        """The address of a page of the dashboard; arguments that are None are left out."""
+        """The address of a page, of the same store; arguments that are None are left out."""
+        if self.store is not None and page.partition("/")[0] not in _OF_ALL:
+            page = f"stores/{key_path(self.store)}/{page}"
         given = {name: str(value) for name, value in arguments.items() if value is not None}
         path = f"{self.request.scope.get('root_path', '')}/{quote(page)}"
         return f"{path}?{urlencode(given)}" if given else path
@@ -86,10 +94,13 @@ class Ask:
         """Send the browser to a page, after a form was done."""
         return RedirectResponse(self.link(page, **arguments), 303)
 
-    def changed(self, action: str, subject: str, affected: int) -> None:
-        """Write a change to the audit log, and let nobody see what was before."""
+    def act(self, action: str, subject: str, change: Callable[[Any], int]) -> int:
+        """Change something, on the connection that ``change`` gets, and note it, both or neither."""
+        with self.db.transaction() as connection:
+            affected = change(connection)
+            self.dashboard.audit(self.person.name, action, subject, affected, connection)
         self.watch.shared.forget()
-        self.dashboard.audit(self.person.name, action, subject, affected)
+        return affected
 
 
 def whole(name: str, text: str | None, *, default: int, least: int, most: int) -> int:

@@ -1,4 +1,4 @@
-"""What a deployment has that no routine lists: its boxes, and the steps of its joins, from views."""
+"""The steps of joins, which no routine lists, from their view."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pysqlbox.deployment import Deployment
 from pysqlbox.drivers.values import from_database
 from pysqlbox.names import quote_identifier
 
-__all__ = ["Step", "box_names", "joins_of", "steps_of"]
+__all__ = ["Step", "joins_of", "steps_of"]
 
 _STEP = "join_id, message_id, id, topic, status, attached_at"
 
@@ -28,35 +28,25 @@ class Step:
     attached_at: datetime
 
 
-def box_names(db: Deployment) -> list[str]:
-    """The boxes of a deployment, the default ones first: whatever has the routines of one."""
-    rows = _select(
-        db,
-        "SELECT DISTINCT r.routine_name FROM information_schema.routines AS r"
-        " WHERE r.routine_schema = %s AND r.routine_name LIKE %s",
-        db.schema, "%dead_causes",
-    )  # fmt: skip
-    found = {str(row[0]).removesuffix("_dead_causes") for row in rows}
-    return sorted(found, key=lambda name: (name not in ("outbox", "inbox"), name != "outbox", name))
-
-
-def steps_of(db: Deployment, join_id: UUID, limit: int) -> list[Step]:
-    """The first steps of a join, by their message_ids."""
-    return _steps(db, "join_id = %s", join_id, limit)
+def steps_of(db: Deployment, join_id: UUID, limit: int, after: UUID | None = None) -> list[Step]:
+    """A page of the steps of a join, by their message_ids."""
+    if after is None:
+        return _steps(db, "join_id = %s", limit, join_id)
+    return _steps(db, "join_id = %s AND message_id > %s", limit, join_id, after)
 
 
 def joins_of(db: Deployment, id: int, limit: int) -> list[Step]:
     """The joins that a message of the outbox is a step of."""
-    return _steps(db, "id = %s", id, limit)
+    return _steps(db, "id = %s", limit, id)
 
 
-def _steps(db: Deployment, condition: str, value: object, limit: int) -> list[Step]:
+def _steps(db: Deployment, condition: str, limit: int, *values: object) -> list[Step]:
     view = f"{quote_identifier(db.target.dialect, db.schema)}.outbox_join_members"
     text = (
         f"SELECT {_STEP} FROM {view} WHERE {condition}"
         f" ORDER BY join_id, message_id OFFSET 0 ROWS FETCH NEXT {int(limit)} ROWS ONLY"
     )
-    return [Step(*row) for row in _select(db, text, value)]
+    return [Step(*row) for row in _select(db, text, *values)]
 
 
 def _select(db: Deployment, text: str, *values: object) -> list[tuple[Any, ...]]:

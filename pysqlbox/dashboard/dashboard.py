@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 from urllib.parse import parse_qsl, quote
 
 from starlette.concurrency import run_in_threadpool
@@ -11,13 +12,17 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pysqlbox.dashboard import login, messages, overview
+from pysqlbox.box import AnyBox
+from pysqlbox.dashboard import dead, flows, health, login, messages, overview, several
 from pysqlbox.dashboard.ask import Ask
+from pysqlbox.dashboard.formatting import path_key
 from pysqlbox.dashboard.gate import Authenticator, Gate, Refused
 from pysqlbox.dashboard.masking import MASKED_FIELDS, Masking
 from pysqlbox.dashboard.pages import Pages, asset_response
 from pysqlbox.dashboard.people import Caller
+from pysqlbox.dashboard.runs import Runs
 from pysqlbox.dashboard.sessions import COOKIE, Session, Sessions
+from pysqlbox.dashboard.several import Watches
 from pysqlbox.dashboard.watch import Watch
 from pysqlbox.deployment import Deployment
 from pysqlbox.errors import (
@@ -29,6 +34,7 @@ from pysqlbox.errors import (
     PysqlboxError,
     SchemaMismatch,
 )
+from pysqlbox.stores import Stores
 
 __all__ = ["Dashboard"]
 
@@ -50,7 +56,18 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _LONGEST_FORM = 65_536
-_ENTRIES: Sequence[Entry] = (*login.ENTRIES, *overview.ENTRIES, *messages.ENTRIES)
+#: The pages of a deployment, which each of several stores has too.
+_PAGES: Sequence[Entry] = (
+    *overview.ENTRIES,
+    *messages.ENTRIES,
+    *dead.ENTRIES,
+    *flows.ENTRIES,
+    *health.ENTRIES,
+)
+_OF_STORES = [(method, f"/stores/{{store}}{path}", least, handler) for method, path, least, handler in _PAGES]
+_ENTRIES: Sequence[Entry] = (*login.ENTRIES, *_PAGES)
+#: What there is besides where there are stores.
+_STORES_ENTRIES: Sequence[Entry] = (*several.ENTRIES, *_OF_STORES)
 
 _STATUS: Mapping[type[PysqlboxError], int] = {
     InvalidArgument: 400,
@@ -71,7 +88,7 @@ class Dashboard:
         *,
         find: Callable[[str], Caller | None] | None = None,
         known: Sequence[Authenticator] = (),
-        audit: Callable[[str, str, str, int], None] | None = None,
+        stores: Stores | None = None,
         boxes: Sequence[str] | None = None,
         masked_fields: Collection[str] = MASKED_FIELDS,
         secret: bytes | None = None,
@@ -81,7 +98,7 @@ class Dashboard:
 
         Without both only this machine is let in, and may do anything.
 
-        ``audit`` is told who did what to what, and to how many. ``boxes`` are shown in place of all. Of
+        ``stores`` have the same pages each, besides those of ``db``. ``boxes`` are shown in place of all. Of
         payloads and headers the ``masked_fields`` stay hidden from everybody. ``secret`` signs the
         sessions; processes that serve one address share it.
         """
@@ -89,19 +106,35 @@ class Dashboard:
         self.masking = Masking(masked_fields)
         self.pages = Pages()
         self.watch = Watch(db, boxes)
-        self._audit = audit
-        self.routes = [self._route(*entry) for entry in _ENTRIES]
+        self.runs = Runs(self._change)
+        self.watches = None if stores is None else Watches(stores)
+        entries = _ENTRIES if stores is None else (*_ENTRIES, *_STORES_ENTRIES)
+        self.routes = [self._route(*entry) for entry in entries]
         self.routes.append(Route("/assets/{name}", self._asset, methods=["GET"]))
 
-    def audit(self, who: str, action: str, subject: str, affected: int) -> None:
-        """Note a change, or a look at what is hidden."""
+    def audit(self, who: str, action: str, subject: str, affected: int, connection: Any) -> None:
+        """Note a change in its transaction; or a look at what is hidden, which has none."""
         _log.info("%s: %s %s: %s [%s]", who, action, subject, affected, self.watch.db.store)
-        if self._audit is not None:
-            self._audit(who, action, subject, affected)
+        text = subject if len(subject) <= 512 else subject[:511] + "\N{HORIZONTAL ELLIPSIS}"
+        self.watch.db.audit.write(who, action, subject=text, affected=affected, connection=connection)
+
+    def _change(self, box: AnyBox, action: str, ids: list[int], who: str) -> int:
+        """One piece of a run."""
+        change = box.replay if action == "replay" else box.discard
+        with box.deployment.transaction() as connection:
+            affected = change(ids, connection=connection)
+            if affected:
+                self.audit(
+                    who, action, f"box {box.name}, dead letters from {ids[0]} on", affected, connection
+                )
+        return affected
 
     def close(self) -> None:
         """End the threads; the deployment is its owner's."""
+        self.runs.close()
         self.watch.close()
+        if self.watches is not None:
+            self.watches.close()
 
     def _route(self, method: str, path: str, least: str, handler: Handler) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -128,6 +161,10 @@ class Dashboard:
 
     def _run(self, handler: Handler, ask: Ask) -> Response:
         try:
+            store = ask.request.path_params.get("store")
+            if store is not None and self.watches is not None:
+                ask.watch = self.watches.get(path_key(store))
+                ask.store = path_key(store)
             return handler(ask)
         except PysqlboxError as error:
             return self._failed(ask, error)

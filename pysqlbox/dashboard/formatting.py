@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import re
 import unicodedata
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
 
 from markupsafe import Markup, escape
 
-__all__ = ["age", "count", "pack", "rate", "unpack", "visible", "when"]
+__all__ = ["age", "count", "key_path", "pack", "path_key", "rate", "unpack", "visible", "when"]
 
 
 def visible(value: object) -> object:
@@ -76,3 +78,21 @@ def pack(text: str) -> str:
 def unpack(text: str) -> str:
     """The text again."""
     return unquote(text)
+
+
+def key_path(key: str) -> str:
+    """A store's key as a part of a path: itself where it is plain, for proxies disagree about %2F."""
+    if re.fullmatch(r"[A-Za-z0-9_-]+", key):
+        return key
+    return "~" + base64.urlsafe_b64encode(key.encode("utf-8", "surrogatepass")).rstrip(b"=").decode()
+
+
+def path_key(path: str) -> str:
+    """The key again; of what is no such path, what no store has for a key."""
+    if not path.startswith("~"):
+        return path
+    try:
+        body = path[1:]
+        return base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)).decode("utf-8", "surrogatepass")
+    except ValueError:
+        return path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 from starlette.responses import Response
@@ -60,7 +61,7 @@ def message(ask: Ask) -> Response:
 
 def reveal(ask: Ask) -> Response:
     """One message with payload and headers; who looked is noted first."""
-    ask.dashboard.audit(ask.person.name, "reveal", f"box {ask.path('box')}, message {ask.id()}", 1)
+    ask.dashboard.audit(ask.person.name, "reveal", f"box {ask.path('box')}, message {ask.id()}", 1, None)
     return _message(ask, is_shown=True)
 
 
@@ -87,17 +88,17 @@ def act(ask: Ask) -> Response:
     """Replay, discard, cancel or make due one message."""
     box = ask.db.box(ask.path("box"))
     id, action = ask.id(), ask.path("action")
-    actions: dict[str, tuple[str, Callable[[], int]]] = {
-        "replay": ("replayed", lambda: box.replay([id])),
-        "discard": ("discarded", lambda: box.discard([id])),
-        "cancel": ("cancelled", lambda: box.cancel([id], reason=f"cancelled by {ask.person.name}")),
-        "now": ("rescheduled", lambda: box.reschedule([id])),
+    reason = f"cancelled by {ask.person.name}"
+    actions: dict[str, tuple[str, Callable[[Any], int]]] = {
+        "replay": ("replayed", lambda c: box.replay([id], connection=c)),
+        "discard": ("discarded", lambda c: box.discard([id], connection=c)),
+        "cancel": ("cancelled", lambda c: box.cancel([id], reason=reason, connection=c)),
+        "now": ("rescheduled", lambda c: box.reschedule([id], connection=c)),
     }
     if action not in actions:
         raise NotFound("a message is replayed, discarded, cancelled or made due now")
-    said, run = actions[action]
-    affected = run()
-    ask.changed(action, f"box {box.name}, message {id}", affected)
+    said, change = actions[action]
+    affected = ask.act(action, f"box {box.name}, message {id}", change)
     if action == "discard" and affected:
         return ask.go("messages", box=box.name, said=said, n=affected)
     return ask.go(f"messages/{box.name}/{id}", said=said, n=affected)

@@ -63,9 +63,9 @@ def resume(ask: Ask) -> Response:
 def _switch(ask: Ask, action: str, said: str) -> Response:
     box = ask.db.box(ask.path("box"))
     topic = unpack(ask.form["topic"]) if "topic" in ask.form else None
-    affected = box.pause(topic) if action == "pause" else box.resume(topic)
     subject = f"box {box.name}" if topic is None else f"box {box.name}, topic {topic}"
-    ask.changed(action, subject, affected)
+    switch = box.pause if action == "pause" else box.resume
+    ask.act(action, subject, lambda connection: switch(topic, connection=connection))
     return ask.go("topics", box=box.name, said=said)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from starlette.responses import Response
 
-from pysqlbox.dashboard.formatting import age, count, pack, rate, visible, when
+from pysqlbox.dashboard.formatting import age, count, key_path, pack, rate, visible, when
 from pysqlbox.dashboard.sparkline import HEIGHT, WIDTH, points
 
 if TYPE_CHECKING:
@@ -29,7 +29,16 @@ NAVIGATION = (
     ("", "Overview", "viewer"),
     ("topics", "Topics", "viewer"),
     ("messages", "Messages", "viewer"),
+    ("dead", "Dead letters", "viewer"),
+    ("groups", "Groups", "viewer"),
+    ("joins", "Joins", "viewer"),
+    ("schedules", "Schedules", "viewer"),
+    ("ledger", "Ledger", "viewer"),
+    ("workers", "Workers", "viewer"),
+    ("doctor", "Doctor", "viewer"),
+    ("audit", "Audit", "admin"),
 )
+STORES = ("stores", "Stores", "viewer")
 
 
 class Pages:
@@ -44,7 +53,9 @@ class Pages:
             trim_blocks=True,
             lstrip_blocks=True,
         )
-        self._environment.filters.update(age=age, count=count, pack=pack, rate=rate, when=when)
+        self._environment.filters.update(
+            age=age, count=count, key_path=key_path, pack=pack, rate=rate, when=when
+        )
         self._environment.globals.update(points=points, spark_width=WIDTH, spark_height=HEIGHT)
 
     def render(self, template: str, ask: Ask, content: dict[str, Any]) -> str:
@@ -58,9 +69,10 @@ class Pages:
             may=lambda least: person is not None and person.may(least),
             form_token=ask.dashboard.gate.sessions.form_token(ask.session),
             is_open=ask.dashboard.gate.is_open,
-            navigation=NAVIGATION,
+            navigation=NAVIGATION if ask.dashboard.watches is None else (*NAVIGATION, STORES),
+            home=f"{ask.request.scope.get('root_path', '')}/",
             here=ask.request.url.path,
-            place=ask.db.store,
+            place=ask.db.store if ask.store is None else ask.store,
             said=_said(ask),
         )
 

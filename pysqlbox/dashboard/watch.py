@@ -7,14 +7,15 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from uuid import UUID
 
-from pysqlbox.dashboard.catalog import box_names
+from pysqlbox.box import AnyBox
 from pysqlbox.dashboard.samples import Samples
 from pysqlbox.dashboard.shared import Shared
 from pysqlbox.deployment import Deployment
 from pysqlbox.errors import PysqlboxError
 from pysqlbox.inbox import Inbox
-from pysqlbox.messages import Finding, TopicStats
+from pysqlbox.messages import Finding, TopicStats, WorkerSeen
 from pysqlbox.outbox import Outbox
 
 __all__ = ["BoxState", "Snapshot", "Watch"]
@@ -62,6 +63,7 @@ class Watch:
         self.shared = Shared()
         self._names = list(boxes) if boxes is not None else None
         self._samples: dict[str, Samples] = {}
+        self._seen: dict[str, dict[UUID, float]] = {}
         self._last: Snapshot | None = None
         self._asked_at = 0.0
         self._stop = threading.Event()
@@ -70,7 +72,7 @@ class Watch:
 
     def boxes(self) -> list[Outbox | Inbox]:
         """The boxes of the deployment; those made meanwhile show within a minute."""
-        names = self._names or self.shared.get("boxes", 60, lambda: box_names(self.db))
+        names = self._names or self.shared.get("boxes", 60, self._ask_boxes)
         return [self.db.box(name) for name in names]
 
     def snapshot(self) -> Snapshot:
@@ -84,6 +86,14 @@ class Watch:
         """What doctor says, the worst first, not older than half a minute."""
         return self.shared.get("doctor", 30, self._ask_doctor)
 
+    def seen(self, box: AnyBox) -> list[tuple[WorkerSeen, float]]:
+        """Who works on a box, each with for how many seconds it has been seen from here."""
+        now = time.monotonic()
+        found = box.workers(limit=100)
+        before = self._seen.get(box.name, {})
+        self._seen[box.name] = {each.owner_token: before.get(each.owner_token, now) for each in found}
+        return [(each, now - self._seen[box.name][each.owner_token]) for each in found]
+
     def close(self) -> None:
         """End the thread."""
         self._stop.set()
@@ -91,6 +101,9 @@ class Watch:
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.join(timeout=10)
+
+    def _ask_boxes(self) -> list[str]:
+        return [each.name for each in self.db.schema_boxes()]
 
     def _ask_doctor(self) -> list[Finding]:
         return sorted(self.db.doctor(), key=lambda each: _WORST_FIRST.index(each.level))

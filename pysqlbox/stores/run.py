@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from pysqlbox.errors import InvalidArgument, InvalidState, PysqlboxError
@@ -19,13 +20,16 @@ from pysqlbox.stores.store import Store
 from pysqlbox.stores.strategies import Strategy
 from pysqlbox.stores.watcher import Watcher
 from pysqlbox.worker.caretaker import Chore
+from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.handlers import Handler
 from pysqlbox.worker.handling import Handling
+from pysqlbox.worker.health import BoxHealth, ListenerState
 from pysqlbox.worker.joins import handle_join_wait
-from pysqlbox.worker.lease_keeper import LeaseKeeper
+from pysqlbox.worker.lease_keeper import LIMIT_SECONDS, LeaseKeeper
 from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
+from pysqlbox.worker.stalls import StallWatch
 from pysqlbox.worker.timetable import Timetable
 from pysqlbox.worker.worker_run import WorkerRun
 
@@ -59,7 +63,7 @@ class StoresRun(WorkerRun):
         *arguments: Any,
         **options: Any,
     ) -> None:
-        super().__init__(StoreLog("stores"), *arguments, **options)
+        super().__init__(StoreLog("stores", {}), *arguments, **options)
         self._stores = stores
         self._strategy = strategy
         self._budget = connections
@@ -116,7 +120,8 @@ class StoresRun(WorkerRun):
     def _make_keeper(self, scheduler: Scheduler, handling: Handling, exchange: Any) -> LeaseKeeper:
         return StoresKeeper(
             scheduler, self._threads, self._handlers, handling, exchange, self._coroutines, self._owner,
-            self._settings, self._replace, self._report_silence, self._log, each_round=self._round,
+            self._settings, self._replace, self._report_silence, self._log,
+            StallWatch(scheduler, self._settings, self._held, self._lend), each_round=self._round,
         )  # fmt: skip
 
     def _start_helpers(self, scheduler: Scheduler) -> None:  # noqa: ARG002  # its parts know it
@@ -307,6 +312,16 @@ class StoresRun(WorkerRun):
         for server in self._list_servers():
             for database in list(server.databases.values()):
                 database.calls.must_end_at = until
+
+    def _lend(self, box: ServedBox) -> AbstractContextManager[WorkerConnection]:
+        return box.store.helper_connection(LIMIT_SECONDS, self._report_silence)
+
+    def _health_before(self, running: bool) -> list[BoxHealth]:  # noqa: ARG002  # no store is known
+        return []
+
+    def _hears(self, box: ServedBox) -> ListenerState:
+        place = box.store.place if isinstance(box, StoreBox) else None
+        return "listening" if place is not None and place.is_heard else "off"
 
     def _keeper_ended(self) -> None:
         """It has no connection of its own."""

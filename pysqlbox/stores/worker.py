@@ -9,6 +9,7 @@ from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.stores.run import StoresRun
 from pysqlbox.stores.strategies import RoundRobin, Strategy
 from pysqlbox.worker.handlers import seconds
+from pysqlbox.worker.health import WorkerHealth
 from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.results import Delay
 from pysqlbox.worker.settings import whole
@@ -46,11 +47,17 @@ class StoresWorker(Worker):
         chosen = RoundRobin() if strategy is None else strategy
         if not callable(getattr(chosen, "choose", None)) or not callable(getattr(chosen, "answered", None)):
             raise InvalidArgument("strategy: must have choose(waiting, going) and answered(key, claimed)")
+        if options.get("idle", "poll") != "poll":
+            raise InvalidArgument("idle: a worker of many stores cannot sleep; it waits for signs of work")
         super().__init__(cast(Any, None), **options)  # there is not one deployment
         self.stores = stores
         self.strategy = chosen
         self.connections = whole("connections", connections, 1, 10_000)
         self.sweep_seconds = sweep
+
+    def health(self) -> WorkerHealth:
+        """How it is doing, by store and box; nothing while it does not run."""
+        return super().health() if self.is_running else WorkerHealth(running=False, boxes=())
 
     def _begin(self, *, drain: bool, loop: asyncio.AbstractEventLoop | None = None) -> WorkerRun:
         with self._lock:
@@ -64,7 +71,7 @@ class StoresWorker(Worker):
             return self._run
 
     def _make_log(self) -> StoreLog:
-        return StoreLog("stores")
+        return StoreLog("stores", {})
 
     def __repr__(self) -> str:
         return f"StoresWorker({', '.join(self._settings.boxes)} of {self.stores!r}, {self.threads} threads)"

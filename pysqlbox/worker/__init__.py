@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pysqlbox.worker.backoff import Backoff, exponential, fixed
 from pysqlbox.worker.context import Context
+from pysqlbox.worker.health import BoxHealth, WorkerHealth
 from pysqlbox.worker.results import Ack, DeadLetter, NonRetryable, Release, Result, Retry
 from pysqlbox.worker.tally import WorkerStats
 from pysqlbox.worker.worker import Worker
@@ -11,6 +12,7 @@ from pysqlbox.worker.worker import Worker
 __all__ = [
     "Ack",
     "Backoff",
+    "BoxHealth",
     "Context",
     "DeadLetter",
     "NonRetryable",
@@ -18,6 +20,7 @@ __all__ = [
     "Result",
     "Retry",
     "Worker",
+    "WorkerHealth",
     "WorkerStats",
     "exponential",
     "fixed",

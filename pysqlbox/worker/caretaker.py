@@ -15,6 +15,7 @@ from pysqlbox.errors import AccessDenied, PysqlboxError, SchemaMismatch
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
+from pysqlbox.worker.served_box import NEVER
 from pysqlbox.worker.timetable import Timetable
 
 __all__ = ["Caretaker", "Chore"]
@@ -22,6 +23,8 @@ __all__ = ["Caretaker", "Chore"]
 BATCH = 1000
 #: What somebody else has locked for longer is left for the next time, so that it holds up nothing else.
 LOCK_SECONDS = 5.0
+#: A worker that may sleep is looked after this often: whether it does, or was woken.
+NAP_SECONDS = 0.25
 
 
 @dataclass(slots=True)
@@ -47,12 +50,14 @@ class Caretaker:
         chores: list[Chore],
         timetables: list[Timetable],
         log: StoreLog,
+        may_sleep: bool = False,
     ) -> None:
         self._scheduler = scheduler
         self._connection = connection
         self._owner = owner
         self._chores = chores
         self._timetables = timetables
+        self._may_sleep = may_sleep
         self._log = log
 
     def run(self) -> None:
@@ -62,12 +67,7 @@ class Caretaker:
             chore.next_at = now + random.uniform(0.1, 0.5) * chore.every_seconds
         try:
             while self._chores or self._timetables:
-                next_at = min(
-                    *(chore.next_at for chore in self._chores),
-                    *(timetable.next_at for timetable in self._timetables),
-                    float("inf"),
-                )
-                if self._scheduler.pause(max(0.0, next_at - time.monotonic())):
+                if self._rest():
                     return
                 self._look()
                 first = min(self._chores, key=lambda chore: chore.next_at, default=None)
@@ -76,10 +76,28 @@ class Caretaker:
         finally:
             self._connection.close()
 
+    def _rest(self) -> bool:
+        """Wait until there is something to do; True at the end of the worker.
+
+        While the worker sleeps only planned times of schedules count, and being woken.
+        """
+        while True:
+            planned = [timetable.planned_at for timetable in self._timetables]
+            usual = [chore.next_at for chore in self._chores]
+            usual += [timetable.next_at for timetable in self._timetables]
+            next_at = min([*planned, *(() if self._scheduler.asleep else usual)], default=NEVER)
+            wait = next_at - time.monotonic()
+            if self._may_sleep:
+                wait = min(wait, NAP_SECONDS)
+            if self._scheduler.pause(max(0.0, wait)):
+                return True
+            if next_at <= time.monotonic():
+                return False
+
     def _look(self) -> None:
         """Fire the schedules whose time has come."""
         for timetable in list(self._timetables):
-            if timetable.next_at > time.monotonic():
+            if min(timetable.next_at, timetable.planned_at) > time.monotonic():
                 continue
             try:
                 timetable.look(self._connection, self._scheduler)

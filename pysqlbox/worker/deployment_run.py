@@ -10,18 +10,21 @@ from pysqlbox.worker.caretaker import LOCK_SECONDS, Caretaker, Chore
 from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.handlers import Handler
 from pysqlbox.worker.handling import Handling
+from pysqlbox.worker.health import BoxHealth, DatabaseState, ListenerState
 from pysqlbox.worker.joins import handle_join_wait
-from pysqlbox.worker.lease_keeper import LeaseKeeper
+from pysqlbox.worker.lease_keeper import LIMIT_SECONDS, LeaseKeeper
 from pysqlbox.worker.logs import log_of
 from pysqlbox.worker.scheduler import TURNS, Scheduler
 from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
 from pysqlbox.worker.served_store import ServedStore
+from pysqlbox.worker.stalls import StallWatch
 from pysqlbox.worker.timetable import Timetable
 from pysqlbox.worker.transactions import Transactions
 from pysqlbox.worker.worker_run import WorkerRun
 
 if TYPE_CHECKING:
     from pysqlbox.deployment import Deployment
+    from pysqlbox.worker.listener import Listener
 
 __all__ = ["DeploymentRun"]
 
@@ -35,6 +38,7 @@ class DeploymentRun(WorkerRun):
     def __init__(self, db: Deployment, *arguments: Any, **options: Any) -> None:
         super().__init__(log_of(db), *arguments, **options)
         self._db = db
+        self._listener: Listener | None = None
         threads = self._thread_count
         self._store = ServedStore(db, Transactions(db, self._owner, threads), min(TURNS, threads))
 
@@ -114,9 +118,14 @@ class DeploymentRun(WorkerRun):
         return Exchange(scheduler, self._owner, self._settings.lease_seconds, self._worked_on)
 
     def _make_keeper(self, scheduler: Scheduler, handling: Handling, exchange: Exchange) -> LeaseKeeper:
+        silence = self._store.database.report_silence
+        stalls = StallWatch(
+            scheduler, self._settings, self._held,
+            lambda box: box.store.helper_connection(LIMIT_SECONDS, silence),
+        )  # fmt: skip
         return LeaseKeeper(
             scheduler, self._threads, self._handlers, handling, exchange, self._coroutines, self._owner,
-            self._settings, self._replace, self._store.database.report_silence, self._log,
+            self._settings, self._replace, silence, self._log, stalls,
         )  # fmt: skip
 
     def _start_helpers(self, scheduler: Scheduler) -> None:
@@ -125,14 +134,23 @@ class DeploymentRun(WorkerRun):
         if self._settings.listen and self._db.target.dialect == "postgres":
             from pysqlbox.worker.listener import Listener
 
-            listener = Listener(self._store.database, scheduler)
+            listener = Listener(
+                self._store.database, scheduler, self._store.connection, self._settings.poll_seconds
+            )
+            self._listener = listener
             self._bells.append(listener.stop)
             self._helpers.append(self._spawn("listener", listener.run))
         chores, timetables = list(self._chores()), list(self._timetables(scheduler))
         if chores or timetables:
             connection = self._store.database.open(lock_seconds=LOCK_SECONDS)
             caretaker = Caretaker(
-                scheduler, connection, self._owner, chores, timetables, scheduler.boxes[0].log
+                scheduler,
+                connection,
+                self._owner,
+                chores,
+                timetables,
+                scheduler.boxes[0].log,
+                may_sleep=self._settings.idle == "sleep",
             )
             self._helpers.append(self._spawn("caretaker", caretaker.run))
 
@@ -151,6 +169,21 @@ class DeploymentRun(WorkerRun):
             for box in scheduler.boxes:
                 if box.queue.kind == "outbox":
                     yield Timetable(box, seconds)
+
+    def _health_before(self, running: bool) -> list[BoxHealth]:
+        database: DatabaseState = "away" if self._helpers else "unknown"
+        return [
+            BoxHealth(
+                store=self._db.store, box=name, running=running, last_claim_at=None, last_settle_at=None,
+                in_flight=0, stuck_handlers=0, database=database,
+                listener="off" if self._listener is None else self._listener.state, asleep=False,
+                stalled_since=None,
+            )
+            for name in self._settings.boxes
+        ]  # fmt: skip
+
+    def _hears(self, box: ServedBox) -> ListenerState:  # noqa: ARG002  # one listener hears for all
+        return "off" if self._listener is None else self._listener.state
 
     def _keeper_ended(self) -> None:
         self._store.close_helper()

@@ -22,6 +22,7 @@ from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import ServedBox
 from pysqlbox.worker.settings import Settings
+from pysqlbox.worker.stalls import StallWatch
 from pysqlbox.worker.tally import Tally
 from pysqlbox.worker.worker_thread import SETTLE_SECONDS
 
@@ -60,6 +61,7 @@ class LeaseKeeper:
         replace: Callable[[], None],
         report_silence: Callable[[], None],
         log: StoreLog,
+        stalls: StallWatch,
     ) -> None:
         self.tally = Tally()
         self._scheduler = scheduler
@@ -74,6 +76,7 @@ class LeaseKeeper:
         self._owner = owner
         self._settings = settings
         self._replace = replace
+        self._stalls = stalls
         self._quiet_until = 0.0
         self._exhausted = False
         #: Of boxes with results that wait: when the last ones went, and since when these have been seen.
@@ -97,6 +100,7 @@ class LeaseKeeper:
             self._look_at_all()
             self._settle()
             self._extend_all()
+            self._stalls.look()
         except Exception:  # noqa: BLE001  # without this thread every lease would run out
             self._log.exception("the lease keeper: unexpected; going on")
             self._scheduler.pause(1.0)

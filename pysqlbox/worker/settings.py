@@ -11,7 +11,7 @@ from pysqlbox.errors import InvalidArgument
 from pysqlbox.worker.backoff import Backoff
 from pysqlbox.worker.handlers import seconds
 from pysqlbox.worker.logs import StoreLog
-from pysqlbox.worker.policies import UnknownTopicsPolicy, checked_policy
+from pysqlbox.worker.policies import IdlePolicy, UnknownTopicsPolicy, checked_idle, checked_policy
 from pysqlbox.worker.results import Delay
 
 __all__ = ["Settings", "whole"]
@@ -39,6 +39,8 @@ class Settings:
     listen: bool = True
     unknown_topics: UnknownTopicsPolicy = "snooze"
     async_slots: int = 100
+    idle: IdlePolicy = "poll"
+    stall_seconds: float | None = 60.0
 
     @classmethod
     def checked(
@@ -59,6 +61,8 @@ class Settings:
         listen: bool,
         unknown_topics: str,
         async_slots: int,
+        idle: str,
+        stall_seconds: Delay | None,
     ) -> Settings:
         """The settings of these arguments of a worker; InvalidArgument names the one that is wrong."""
         if isinstance(boxes, str) or not boxes:
@@ -89,6 +93,8 @@ class Settings:
             listen=listen,
             unknown_topics=checked_policy(unknown_topics),
             async_slots=whole("async_slots", async_slots, 1, 100_000),
+            idle=checked_idle(idle),
+            stall_seconds=seconds("stall_seconds", stall_seconds),
         )
 
     def delay(self, log: StoreLog, attempt: int, asked: Delay | None) -> float | None:

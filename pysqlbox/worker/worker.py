@@ -17,9 +17,10 @@ from pysqlbox.worker.backoff import Backoff
 from pysqlbox.worker.deployment_run import DeploymentRun
 from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.handlers import Handler, HandlerOptions, Handlers
+from pysqlbox.worker.health import BoxHealth, WorkerHealth
 from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.logs import StoreLog, log_of
-from pysqlbox.worker.policies import UnknownTopicsPolicy
+from pysqlbox.worker.policies import IdlePolicy, UnknownTopicsPolicy
 from pysqlbox.worker.results import Delay
 from pysqlbox.worker.settings import Settings, whole
 from pysqlbox.worker.signals import signals
@@ -58,6 +59,8 @@ class Worker:
         listen: bool = True,
         async_slots: int = 100,
         unknown_topics: UnknownTopicsPolicy = "snooze",
+        idle: IdlePolicy = "poll",
+        stall_seconds: Delay | None = 60.0,
     ) -> None:
         """Serve ``boxes``; ``max_attempts`` and ``backoff`` are the box's own settings where they are None.
 
@@ -67,6 +70,8 @@ class Worker:
         ``listen``: wake up by NOTIFY where the database has it. ``async_slots``: how many coroutine handlers
         may run at once. ``unknown_topics``: messages without a handler are put back for a while without
         counting an attempt ("snooze"), tried again under backoff ("abandon"), or given up ("dead").
+        ``idle``: with "sleep" nothing at all is asked while nothing is due; see ``wake``. ``stall_seconds``:
+        when messages wait and nothing has moved for so long, that is logged; None: never.
         """
         self.deployment = db
         self.owner_token = uuid.uuid4()
@@ -87,6 +92,8 @@ class Worker:
             listen=listen,
             unknown_topics=unknown_topics,
             async_slots=async_slots,
+            idle=idle,
+            stall_seconds=stall_seconds,
         )
         self._handlers = Handlers()
         self._hooks = Hooks()
@@ -251,6 +258,31 @@ class Worker:
             return WorkerStats.of(
                 [past] if run is None else [past, *run.tallies()], 0 if run is None else run.busy
             )
+
+    def health(self) -> WorkerHealth:
+        """How it is doing, box by box. Nothing is asked of the database for it."""
+        with self._lock:
+            run = self._run
+        if run is not None:
+            return run.health()
+        db = self.deployment
+        boxes = tuple(
+            BoxHealth(
+                store=db.store, box=name, running=False, last_claim_at=None, last_settle_at=None, in_flight=0,
+                stuck_handlers=0, database="unknown", listener="off", asleep=False, stalled_since=None,
+            )
+            for name in self._settings.boxes
+        )  # fmt: skip
+        return WorkerHealth(running=False, boxes=boxes)
+
+    def wake(self, box: str | None = None) -> None:
+        """Say that a box, or any, has something to do: it is asked at once. From any thread or event loop.
+
+        For whoever has just committed messages in this process, or was told of them by a webhook.
+        """
+        run = self._run
+        if run is not None:
+            run.wake(box)
 
     def measure(self) -> None:
         """Keep figures by topic from now on, for ``figures()``; every message then costs a little more."""

@@ -11,17 +11,22 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
+from pysqlbox.errors import InvalidArgument
+from pysqlbox.logs import about
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.coroutines import Coroutines
 from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.handlers import Handlers
 from pysqlbox.worker.handling import Handling
+from pysqlbox.worker.health import BoxHealth, DatabaseState, ListenerState, WorkerHealth, moment
 from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.lease_keeper import LeaseKeeper
 from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
+from pysqlbox.worker.served_box import ServedBox
 from pysqlbox.worker.settings import Settings
+from pysqlbox.worker.stalls import is_stuck
 from pysqlbox.worker.tally import Tally
 from pysqlbox.worker.unknown_topics import UnknownTopics
 from pysqlbox.worker.worker_thread import WorkerThread
@@ -198,6 +203,60 @@ class WorkerRun(ABC):
             *(thread.tally for thread in list(self._threads)),
         ]
 
+    def wake(self, name: str | None) -> None:
+        """Ask a box, or all of them, at once."""
+        if name is not None and name not in self._settings.boxes:
+            raise InvalidArgument(f"box: this worker does not serve {name!r}")
+        if self._scheduler is not None:
+            for box in list(self._scheduler.boxes):
+                if name in (None, box.name):
+                    self._scheduler.wake(box)
+
+    def health(self) -> WorkerHealth:
+        """How it is doing."""
+        scheduler = self._scheduler
+        running = not self._stopping.is_set() and self.failure is None
+        if scheduler is None:
+            boxes = self._health_before(running)
+        else:
+            boxes = [self._health_of(box, running) for box in list(scheduler.boxes)]
+        return WorkerHealth(running=running, boxes=tuple(boxes))
+
+    @abstractmethod
+    def _health_before(self, running: bool) -> list[BoxHealth]:
+        """What there is to say before anything has begun."""
+
+    @abstractmethod
+    def _hears(self, box: ServedBox) -> ListenerState:
+        """Whether notifications about a box come through."""
+
+    def _health_of(self, box: ServedBox, running: bool) -> BoxHealth:
+        held = self._held(box)
+        database: DatabaseState = "unknown" if box.claimed_at is None else "ok"
+        if box.failures:
+            database = "away"
+        elif box.store.database.is_silent:
+            database = "silent"
+        return BoxHealth(
+            store=box.queue.deployment.store,
+            box=box.name,
+            running=running,
+            last_claim_at=moment(box.claimed_at),
+            last_settle_at=moment(box.settled_at),
+            in_flight=sum(len(each.held()) for each in held),
+            stuck_handlers=sum(is_stuck(each, self._settings) for each in held),
+            database=database,
+            listener=self._hears(box),
+            asleep=box.asleep,
+            stalled_since=moment(box.stalled_since),
+        )
+
+    def _held(self, box: ServedBox) -> list[Assignment]:
+        """What this worker holds of a box, begun or not."""
+        waiting = [] if self._scheduler is None else list(self._scheduler.ready)
+        found = [*self._worked_on(), *waiting, *self._handlers.parked()]
+        return [assignment for assignment in found if assignment.box is box]
+
     def measure(self) -> None:
         """Keep figures by topic from now on."""
         self._measured = True
@@ -297,8 +356,9 @@ class WorkerRun(ABC):
                 box = assignment.box
                 self._tally.count("released", box.name, message.topic)
                 box.log.warning(
-                    "%s: %s message %d is still being handled; released", box.name, message.topic, message.id
-                )
+                    "%s: %s message %d is still being handled; released",
+                    box.name, message.topic, message.id, extra=about(message),
+                )  # fmt: skip
                 box.outcomes.add(message.id, "release")
         return running
 

@@ -11,7 +11,7 @@ import pytest
 
 import pysqlbox
 from pysqlbox.dashboard import Dashboard
-from tests.dashboard.support import TOKENS, Visitor, served
+from tests.dashboard.support import TOKENS, Audited, Visitor, served
 from tests.support.database import Database
 
 
@@ -23,17 +23,17 @@ def deployment(db: Database) -> Iterator[pysqlbox.Deployment]:
 
 
 @pytest.fixture
-def audited() -> list[tuple[str, str, str, int]]:
-    """What the dashboard has written to the audit log."""
-    return []
+def audited(deployment: pysqlbox.Deployment) -> Audited:
+    """What the audit log has, the first first."""
+    return lambda: [
+        (each.actor, each.action, each.subject, each.affected) for each in reversed(deployment.audit.list())
+    ]
 
 
 @pytest.fixture
-def dashboard(
-    deployment: pysqlbox.Deployment, audited: list[tuple[str, str, str, int]]
-) -> Iterator[Dashboard]:
+def dashboard(deployment: pysqlbox.Deployment) -> Iterator[Dashboard]:
     """The dashboard, with a token for each role."""
-    made = Dashboard(deployment, find=TOKENS.find, audit=lambda *entry: audited.append(entry))
+    made = Dashboard(deployment, find=TOKENS.find)
     yield made
     made.close()
 

@@ -7,7 +7,7 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import unescape
 from typing import Any
 from urllib.parse import quote
@@ -21,6 +21,7 @@ import pysqlbox
 from pysqlbox.dashboard import Dashboard
 from pysqlbox.service import Role, Tokens
 
+Audited = Callable[[], list[tuple[str, str, str | None, int | None]]]
 OWNER = UUID("22222222-2222-4222-8222-222222222222")
 TOKENS = Tokens(
     [{"name": f"the {role}", "role": str(role), "token": f"token-of-the-{role}"} for role in Role]

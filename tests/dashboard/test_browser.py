@@ -6,11 +6,12 @@ import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
 import pysqlbox
-from tests.dashboard.support import HOSTILE, OWNER, kill
+from tests.dashboard.support import HOSTILE, OWNER, Audited, kill
 
 pytestmark = pytest.mark.only_engine("pg18")
 
@@ -79,6 +80,12 @@ def pages(deployment: pysqlbox.Deployment) -> list[str]:
     held = db.outbox.claim(OWNER, batch_size=1)[0].id
     got = db.inbox.enqueue("pay", long, long, "{}", group_id=long).id
     db.outbox.pause(HOSTILE)
+    join = db.joins.start(long, 2)
+    db.joins.attach(join, db.outbox.get(waits).message_id)
+    db.schedules.set(HOSTILE, long, "{}", every=60)
+    db.ledger.try_begin(long, handler=long)
+    db.audit.write(HOSTILE, "replay", subject=long, detail=long)
+    cause = db.outbox.dead_causes()[0]
     return [
         "/",
         "/topics",
@@ -89,6 +96,16 @@ def pages(deployment: pysqlbox.Deployment) -> list[str]:
         f"/messages/outbox/{held}",
         f"/messages/outbox/{waits}",
         f"/messages/inbox/{got}",
+        "/dead",
+        f"/dead/outbox/bulk?{urlencode({'topic': cause.topic, 'cause': cause.cause})}",
+        "/groups",
+        "/joins",
+        f"/joins/{join}",
+        "/schedules",
+        "/ledger",
+        "/workers",
+        "/doctor",
+        "/audit",
     ]
 
 
@@ -99,7 +116,7 @@ def test_every_page_is_accessible(
     tab = Tab(browser, address, color_scheme=scheme, bypass_csp=True)
     tab.open("/login")
     _check_with_axe(tab.page, axe, "/login")
-    tab.log_in("operator")
+    tab.log_in("admin")
     for path in pages:
         _check_with_axe(tab.open(path), axe, path)
         assert tab.page.title() not in ("owned", "")
@@ -121,7 +138,7 @@ def _check_with_axe(page: Any, axe: str, path: str) -> None:
 @pytest.mark.parametrize("width", [390, 640])
 def test_no_page_is_wider_than_the_window(browser: Any, address: str, pages: list[str], width: int) -> None:
     """A phone; and 1280 pixels at 200 %."""
-    tab = Tab(browser, address, viewport={"width": width, "height": 800}).log_in("operator")
+    tab = Tab(browser, address, viewport={"width": width, "height": 800}).log_in("admin")
     for path in pages:
         tab.open(path)
         assert tab.page.evaluate("document.documentElement.scrollWidth") <= width, path
@@ -129,12 +146,15 @@ def test_no_page_is_wider_than_the_window(browser: Any, address: str, pages: lis
     assert tab.complaints == []
 
 
-def test_hostile_text_is_text(tab: Tab, pages: list[str]) -> None:
+def test_hostile_text_is_text(browser: Any, address: str, pages: list[str]) -> None:
+    tab = Tab(browser, address).log_in("admin")
     for path in pages:
         page = tab.open(path)
         assert "owned" not in page.title()
         assert page.locator("main img, main script").count() == 0
         assert page.evaluate("[...document.querySelectorAll('*')].every((each) => !each.onerror)")
+    tab.context.close()
+    assert tab.complaints == []
 
 
 def test_the_overview_lives(tab: Tab, deployment: pysqlbox.Deployment) -> None:
@@ -180,6 +200,30 @@ def test_payload_and_replay_by_hand(tab: Tab, deployment: pysqlbox.Deployment) -
     assert deployment.outbox.get(id).status == "Cancelled"
 
 
+def test_a_cause_is_replayed_by_hand(tab: Tab, deployment: pysqlbox.Deployment) -> None:
+    kill(deployment, 30, topic="mail", error="order 17 is gone")
+    page = tab.open("/dead")
+    page.get_by_role("row", name="order # is gone").get_by_role("link", name="replay, discard").click()
+    page.get_by_role("heading", name="30 dead letters").wait_for()
+    page.get_by_label("at most, a second").first.fill("1000")
+    page.get_by_role("button", name="Replay 30").click()
+    page.get_by_text("30 of 30").wait_for()
+    page.get_by_text("finished").wait_for()
+    assert deployment.outbox.dead_letters() == []
+
+
+def test_a_slow_run_moves_and_is_cancelled(tab: Tab, deployment: pysqlbox.Deployment) -> None:
+    kill(deployment, 30, topic="mail", error="no")
+    page = tab.open("/dead/outbox/bulk?topic=mail&cause=no")
+    page.get_by_label("at most, a second").first.fill("1")
+    page.get_by_role("button", name="Replay 30").click()
+    page.get_by_role("heading", name="3 of 30").wait_for()
+    page.get_by_role("button", name="Cancel").click()
+    page.get_by_text("The run ends after the piece it is at.").wait_for()
+    page.locator(".tag.cancelled").wait_for()
+    assert 0 < len(deployment.outbox.dead_letters(limit=100)) < 30
+
+
 def test_by_keyboard_alone(tab: Tab, deployment: pysqlbox.Deployment) -> None:
     id = deployment.outbox.enqueue("t", "{}").id
     page = tab.open("/")
@@ -215,7 +259,7 @@ def test_without_javascript_everything_is_there(
 
 
 def test_a_form_of_another_site_changes_nothing(
-    tab: Tab, deployment: pysqlbox.Deployment, audited: list[tuple[str, str, str, int]]
+    tab: Tab, deployment: pysqlbox.Deployment, audited: Audited
 ) -> None:
     """Another site's page in the same browser, where the operator is logged in."""
     other = tab.context.new_page()
@@ -224,6 +268,6 @@ def test_a_form_of_another_site_changes_nothing(
     other.goto("http://evil.test/")
     other.get_by_role("button").click()
     other.wait_for_url(f"{tab.address}/**")
-    assert "pause" not in [entry[1] for entry in audited]
+    assert "pause" not in [entry[1] for entry in audited()]
     deployment.outbox.enqueue("t", "{}")
     assert len(deployment.outbox.claim(OWNER)) == 1

@@ -8,7 +8,7 @@ from markupsafe import escape
 
 import pysqlbox
 from pysqlbox.dashboard import Dashboard
-from tests.dashboard.support import HOSTILE, OWNER, Visitor, kill
+from tests.dashboard.support import HOSTILE, OWNER, Audited, Visitor, kill
 
 
 def test_the_overview_has_every_box(visitor: Visitor, deployment: pysqlbox.Deployment) -> None:
@@ -27,7 +27,7 @@ def test_the_overview_has_every_box(visitor: Visitor, deployment: pysqlbox.Deplo
 
 
 def test_topics_are_paused_and_resumed(
-    visitor: Visitor, deployment: pysqlbox.Deployment, audited: list[tuple[str, str, str, int]]
+    visitor: Visitor, deployment: pysqlbox.Deployment, audited: Audited
 ) -> None:
     deployment.outbox.enqueue(HOSTILE, "{}")
     page = visitor.text("/topics?box=outbox")
@@ -35,7 +35,7 @@ def test_topics_are_paused_and_resumed(
     assert HOSTILE not in page
     assert visitor.post("/boxes/outbox/pause", {"topic": HOSTILE}).status_code == 303
     assert deployment.outbox.claim(OWNER) == []
-    assert audited == [("the operator", "pause", f"box outbox, topic {HOSTILE}", 1)]
+    assert audited() == [("the operator", "pause", f"box outbox, topic {HOSTILE}", 1)]
     assert '<span class="tag warning">paused</span>' in visitor.text("/topics?box=outbox")
     visitor.post("/boxes/outbox/resume", {"topic": HOSTILE})
     assert len(deployment.outbox.claim(OWNER)) == 1
@@ -130,7 +130,7 @@ def test_a_message_tells_its_story(visitor: Visitor, deployment: pysqlbox.Deploy
 
 
 def test_payload_and_headers_are_asked_for_and_noted(
-    dashboard: Dashboard, deployment: pysqlbox.Deployment, audited: list[tuple[str, str, str, int]]
+    dashboard: Dashboard, deployment: pysqlbox.Deployment, audited: Audited
 ) -> None:
     payload = {"name": f"Ada {HOSTILE}", "nested": [{"Card_Number": "4111"}], "password": "hush"}
     id = deployment.outbox.enqueue("a", payload, headers={"Authorization": "Bearer 1", "trace": "t-1"}).id
@@ -141,10 +141,10 @@ def test_payload_and_headers_are_asked_for_and_noted(
         assert "t-1" not in page
     viewer = Visitor(dashboard).log_in("viewer")
     assert viewer.post(f"{path}/reveal").status_code == 403
-    assert audited == []
+    assert audited() == []
     operator = Visitor(dashboard).log_in("operator")
     page = operator.post(f"{path}/reveal").text
-    assert audited == [("the operator", "reveal", f"box outbox, message {id}", 1)]
+    assert audited() == [("the operator", "reveal", f"box outbox, message {id}", 1)]
     assert "Ada" in page
     assert "t-1" in page
     assert "2 fields masked" in page
@@ -163,9 +163,7 @@ def test_a_payload_that_is_no_json_is_shown_as_it_is(
         assert escape(payload) in page
 
 
-def test_one_message_is_acted_on(
-    visitor: Visitor, deployment: pysqlbox.Deployment, audited: list[tuple[str, str, str, int]]
-) -> None:
+def test_one_message_is_acted_on(visitor: Visitor, deployment: pysqlbox.Deployment, audited: Audited) -> None:
     box = deployment.outbox
     first, second = kill(deployment, 2)
     visitor.post(f"/messages/outbox/{first}/replay")
@@ -183,7 +181,7 @@ def test_one_message_is_acted_on(
     assert found.last_error == "cancelled by the operator"
     assert found.died_at is not None
     assert due_at is None or due_at <= found.died_at
-    assert [entry[1] for entry in audited] == ["replay", "discard", "now", "cancel"]
+    assert [entry[1] for entry in audited()] == ["replay", "discard", "now", "cancel"]
     assert visitor.post(f"/messages/outbox/{first}/replay").status_code == 409
     assert visitor.post(f"/messages/outbox/{first}/explode").status_code == 404
 

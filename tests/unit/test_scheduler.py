@@ -13,7 +13,9 @@ from pysqlbox.worker.settings import Settings
 
 
 def _served() -> ServedBox:
-    queue: Any = SimpleNamespace(name="outbox", deployment=SimpleNamespace(store="test"))
+    queue: Any = SimpleNamespace(
+        name="outbox", deployment=SimpleNamespace(store="test", schema="infra", store_key=None)
+    )
     store: Any = SimpleNamespace()
     return ServedBox(
         queue, Handlers(), Settings(poll_seconds=60.0),

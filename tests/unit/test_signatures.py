@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
-from pysqlbox import Deployment, Inbox, Joins, Ledger, Outbox
+from pysqlbox import Audit, Deployment, Inbox, Joins, Ledger, Outbox
 from pysqlbox.names import DIALECTS, Dialect
 from tools.routines import Routine, routines
 
-OWNERS: dict[str, type] = {"outbox": Outbox, "inbox": Inbox, "join": Joins, "ledger": Ledger}
+OWNERS: dict[str, type] = {
+    "outbox": Outbox,
+    "inbox": Inbox,
+    "join": Joins,
+    "ledger": Ledger,
+    "audit": Audit,
+}
 DEFAULTS = {
     ("claim", "lease_seconds"): 30,
     ("claim", "batch_size"): 50,
@@ -28,6 +34,9 @@ DEFAULTS = {
     ("list", "limit"): 100,
     ("list", "after_id"): 0,
     ("dead_causes", "limit"): 100,
+    ("dead_letter_causes", "limit"): 100,
+    ("dead_letter_causes", "after_id"): 0,
+    ("workers", "limit"): 100,
     ("groups", "limit"): 100,
     ("groups", "only_blocked"): False,
     ("schedule_due", "limit"): 100,
@@ -48,7 +57,7 @@ def _public(dialect: Dialect) -> dict[str, Routine]:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    if name in ("schema_place", "schema_version", "doctor", "metrics"):
+    if name in ("schema_boxes", "schema_place", "schema_version", "doctor", "metrics"):
         owner: type = Deployment
         step = name
     else:
@@ -126,6 +135,8 @@ def test_messages_have_the_columns_of_their_routines() -> None:
         "outbox_dead_letters": pysqlbox.OutboxDeadLetter,
         "inbox_dead_letters": pysqlbox.InboxDeadLetter,
         "outbox_dead_causes": pysqlbox.DeadCause,
+        "outbox_dead_letter_causes": pysqlbox.DeadLetterCause,
+        "outbox_workers": pysqlbox.WorkerSeen,
         "outbox_groups": pysqlbox.Group,
         "outbox_extend": pysqlbox.Extended,
         "outbox_retry": pysqlbox.Retried,

@@ -19,13 +19,14 @@ COLD = {
     "cleanup_dead",
     "configure",
     "dead_causes",
+    "dead_letter_causes",
     "dead_letters",
     "discard",
     "explain",
     "get",
     "groups",
 }
-COLD |= {"list", "pause", "reap", "replay", "resume", "stats"}
+COLD |= {"list", "pause", "reap", "replay", "resume", "stats", "workers"}
 METRICS = {"_inbox_metrics", "_outbox_metrics"}
 """Routines of operators and viewers; _reap, which claims call, is another one than reap."""
 
