@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from pysqlbox.arguments import Delay, delay, given, integer
 from pysqlbox.drivers import Values
+from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import AuditEntry
 
 if TYPE_CHECKING:
@@ -18,14 +18,13 @@ __all__ = ["Audit"]
 _Rows = list[Values]
 _Entries = list[AuditEntry]
 
-_log = logging.getLogger("pysqlbox.audit")
-
 
 class Audit:
     """The audit log of a deployment: the service writes it, and any program that operates may."""
 
     def __init__(self, db: Deployment) -> None:
         self.deployment = db
+        self._log = DeploymentLog("pysqlbox.audit", db)
 
     def __repr__(self) -> str:
         return f"<pysqlbox.Audit of {self.deployment.target} schema={self.deployment.schema!r}>"
@@ -66,7 +65,7 @@ class Audit:
             "batch_size": integer("batch_size", batch_size),
         }
         affected = int(self._call("cleanup", arguments, connection, repeat=True)[0][0])
-        _log.info("cleanup removed %s entries [%s]", affected, self.deployment.store)
+        self._log.info("cleanup removed %s entries [%s]", affected, self.deployment.store)
         return affected
 
     def _call(

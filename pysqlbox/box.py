@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -24,6 +23,7 @@ from pysqlbox.arguments import (
     whole_seconds,
 )
 from pysqlbox.drivers import Values
+from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import DeadCause, DeadLetterCause, Extended, Group, Retried, TopicStats, WorkerSeen
 from pysqlbox.names import Kind
 
@@ -72,7 +72,7 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
     def __init__(self, db: Deployment, name: str) -> None:
         self.deployment = db
         self.name = name
-        self._log = logging.getLogger(f"pysqlbox.{name}")
+        self._log = DeploymentLog(f"pysqlbox.{name}", db, name)
 
     def __repr__(self) -> str:
         db = self.deployment

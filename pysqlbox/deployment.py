@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -12,6 +11,7 @@ from functools import cache
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
+from pysqlbox import watching
 from pysqlbox.audit import Audit
 from pysqlbox.drivers import Driver, Target, Values, driver_for
 from pysqlbox.drivers.embedded import EmbeddedServer
@@ -20,6 +20,7 @@ from pysqlbox.inbox import Inbox
 from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
 from pysqlbox.locate import locate
+from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import BoxMetrics, Finding
 from pysqlbox.names import Kind, NamedBox, StoreKey, check_schema_name
 from pysqlbox.outbox import Outbox
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from pysqlbox.worker import Worker
 
 __all__ = ["Deployment", "connect"]
-
-_log = logging.getLogger("pysqlbox")
 
 
 def connect(
@@ -95,6 +94,7 @@ class Deployment:
         #: The key under which it is one of several stores; every error that concerns it carries it.
         self.store_key: StoreKey | None = None
         self.retries = retries or Retries()
+        self._log = DeploymentLog("pysqlbox", self)
         self._server = server
         self._pool = Pool(
             self.driver, target, size=pool_size, timeout=pool_timeout, connect_timeout=connect_timeout
@@ -131,7 +131,7 @@ class Deployment:
                 error.concerns(self.store_key)
                 raise
         if kind is not None and found.kind != kind:
-            raise InvalidArgument(f"kind: box {name!r} is an {found.kind}, not an {kind}")
+            raise InvalidArgument(f"kind: box {name!r} is an {found.kind}; kind must be that")
         return found
 
     def boxes(self) -> list[str]:
@@ -158,6 +158,15 @@ class Deployment:
         In the caller's transaction if a connection is given, else in one of its own; there faults that pass
         are tried again, a lost connection only if ``repeat`` says that the call may be made twice.
         """
+        watcher = watching.watcher
+        if watcher is None:
+            return self._perform(routine, arguments, connection, repeat)
+        with watcher.calling(self, routine, arguments) as watched:
+            return watched.answered(self._perform(routine, watched.arguments, connection, repeat))
+
+    def _perform(
+        self, routine: str, arguments: Mapping[str, object], connection: Any, repeat: bool
+    ) -> list[Values]:
         try:
             _refuse_bytes(arguments)
             if connection is not None:
@@ -174,6 +183,15 @@ class Deployment:
         self, routine: str, arguments: Mapping[str, object], *, connection: Any
     ) -> list[Values]:
         """Run a routine in the transaction of a caller's asynchronous connection."""
+        watcher = watching.watcher
+        if watcher is None:
+            return await self._perform_async(routine, arguments, connection)
+        with watcher.calling(self, routine, arguments) as watched:
+            return watched.answered(await self._perform_async(routine, watched.arguments, connection))
+
+    async def _perform_async(
+        self, routine: str, arguments: Mapping[str, object], connection: Any
+    ) -> list[Values]:
         try:
             _refuse_bytes(arguments)
             raw = await driver_connection_async(self.driver, connection)
@@ -306,7 +324,7 @@ class Deployment:
             except PysqlboxError as error:
                 if not self._again(raw, error, repeat, tried, started):
                     raise
-                _log.warning(
+                self._log.warning(
                     "%s failed, trying again (%s of %s): %s [%s]",
                     routine, tried, self.retries.attempts, error, self.store,
                 )  # fmt: skip
@@ -345,7 +363,7 @@ class Deployment:
             except DatabaseUnavailable as error:
                 if error.__cause__ is None or not self._may_try(tried, started):
                     raise  # without a cause the pool itself was exhausted, which took its time already
-                _log.warning("no connection, trying again: %s [%s]", error, self.store)
+                self._log.warning("no connection, trying again: %s [%s]", error, self.store)
             time.sleep(self.retries.pause(tried))
             tried += 1
 
@@ -389,7 +407,8 @@ class Deployment:
 
     def _find_box(self, name: str) -> Outbox | Inbox:
         missing = NotFound(
-            f"box {name!r}: schema {self.schema!r} has none of that name, or it may not be used"
+            f"box {name!r}: schema {self.schema!r} has none of that name, or it may not be used;"
+            f" pysqlbox migrate --box {name}:outbox (or :inbox) adds one"
         )
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
             raise missing

@@ -268,7 +268,9 @@ class Idempotent:
             signature = inspect.signature(function)
             name = getattr(function, "__qualname__", type(function).__qualname__)
             if isinstance(connection, str) and connection not in signature.parameters:
-                raise InvalidArgument(f"connection: {name} has no parameter {connection!r}")
+                raise InvalidArgument(
+                    f"connection: {name} has no parameter {connection!r}; name one of the function's"
+                )
 
             def attempt(arguments: tuple[Any, ...], named: dict[str, Any]) -> Attempt:
                 identity = _identity(message_id, arguments, named)
@@ -330,4 +332,7 @@ def _identity(
     try:
         return getattr(first, message_id)
     except AttributeError as error:
-        raise InvalidArgument(f"message_id: {type(first).__qualname__} has no {message_id!r}") from error
+        raise InvalidArgument(
+            f"message_id: {type(first).__qualname__} has no {message_id!r}; name an attribute of it,"
+            " or give a function"
+        ) from error

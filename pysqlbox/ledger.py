@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pysqlbox.arguments import Delay, delay, given, integer, uuid_of, whole_seconds
 from pysqlbox.drivers import Values
+from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import LedgerClaim, LedgerEntry, LedgerKey
 
 if TYPE_CHECKING:
@@ -19,14 +19,13 @@ __all__ = ["Ledger"]
 _Rows = list[Values]
 _Keys = list[LedgerKey]
 
-_log = logging.getLogger("pysqlbox.ledger")
-
 
 class Ledger:
     """The ledger of a deployment."""
 
     def __init__(self, db: Deployment) -> None:
         self.deployment = db
+        self._log = DeploymentLog("pysqlbox.ledger", db)
 
     def __repr__(self) -> str:
         return f"<pysqlbox.Ledger of {self.deployment.target} schema={self.deployment.schema!r}>"
@@ -47,7 +46,9 @@ class Ledger:
             "handler": handler,
         }
         claim = LedgerClaim(*self._call("try_begin", given({"key": key}, optional), connection)[0])
-        _log.debug("key %r: %s, attempts %s [%s]", key, claim.status, claim.attempts, self.deployment.store)
+        self._log.debug(
+            "key %r: %s, attempts %s [%s]", key, claim.status, claim.attempts, self.deployment.store
+        )
         return claim
 
     def mark_processed(self, key: str, lease_id: UUID | None = None, *, connection: Any = None) -> int:
@@ -85,7 +86,7 @@ class Ledger:
             "batch_size": integer("batch_size", batch_size),
         }
         affected = int(self._call("cleanup", arguments, connection, repeat=True)[0][0])
-        _log.info("cleanup removed %s keys [%s]", affected, self.deployment.store)
+        self._log.info("cleanup removed %s keys [%s]", affected, self.deployment.store)
         return affected
 
     def _call(

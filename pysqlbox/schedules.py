@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -12,6 +11,7 @@ from pysqlbox.arguments import Delay, aware, given, integer, payload_text, whole
 from pysqlbox.arguments import headers as header_dict
 from pysqlbox.drivers import Values
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import Schedule, ScheduleClock, ScheduleFired
 from pysqlbox.rules import rule_of
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Schedules", "Scheduling"]
 
-_log = logging.getLogger("pysqlbox.schedules")
 # Names for the annotations of a class that has a method called list.
 _Schedules = list[Schedule]
 
@@ -119,6 +118,7 @@ class Schedules:
 
     def __init__(self, db: Deployment) -> None:
         self.deployment = db
+        self._log = DeploymentLog("pysqlbox.schedules", db)
 
     def __repr__(self) -> str:
         return f"<pysqlbox.Schedules of {self.deployment.target} schema={self.deployment.schema!r}>"
@@ -161,7 +161,7 @@ class Schedules:
             if first is not None:
                 outbox.schedule_skip(name, None, first, connection=connection)
                 made = replace(made, next_at=first)
-        _log.info("%s: schedule %r set, next at %s [%s]", box, name, made.next_at, self.deployment.store)
+        self._log.info("%s: schedule %r set, next at %s [%s]", box, name, made.next_at, self.deployment.store)
         return made
 
     def list(self, *, box: str = "outbox", connection: Any = None) -> _Schedules:
@@ -171,10 +171,10 @@ class Schedules:
     def remove(self, name: str, *, box: str = "outbox", connection: Any = None) -> None:
         """Remove a schedule; NotFound if there is none of that name. What it has enqueued stays."""
         self._outbox(box).schedule_remove(name, connection=connection)
-        _log.info("%s: schedule %r removed [%s]", box, name, self.deployment.store)
+        self._log.info("%s: schedule %r removed [%s]", box, name, self.deployment.store)
 
     def _outbox(self, name: str) -> Outbox:
         found = self.deployment.box(name)
         if found.kind != "outbox":
-            raise InvalidArgument(f"box: {name!r} is an inbox, and schedules belong to outboxes")
+            raise InvalidArgument(f"box: {name!r} is an inbox, and must be an outbox to have schedules")
         return found

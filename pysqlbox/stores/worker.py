@@ -62,7 +62,7 @@ class StoresWorker(Worker):
     def _begin(self, *, drain: bool, loop: asyncio.AbstractEventLoop | None = None) -> WorkerRun:
         with self._lock:
             if self._run is not None:
-                raise InvalidState("the worker runs already")
+                raise InvalidState("the worker runs already: stop() it first, or make another")
             self._run = StoresRun(
                 self.stores, self.strategy, self.connections, self.sweep_seconds, self._settings,
                 self._handlers, self._hooks, self._unknown_topics, self.owner_token,

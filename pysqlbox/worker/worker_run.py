@@ -206,7 +206,7 @@ class WorkerRun(ABC):
     def wake(self, name: str | None) -> None:
         """Ask a box, or all of them, at once."""
         if name is not None and name not in self._settings.boxes:
-            raise InvalidArgument(f"box: this worker does not serve {name!r}")
+            raise InvalidArgument(f"box: must be one that this worker serves, not {name!r}")
         if self._scheduler is not None:
             for box in list(self._scheduler.boxes):
                 if name in (None, box.name):
