@@ -90,7 +90,8 @@ class StoresExchange(Exchange):
         version = int(str(connection.call("schema_version", {})[0]["version"] or 0))
         if version > known_version():
             raise SchemaMismatch(
-                f"{db.target}: schema {db.schema!r} has version {version}, newer than this release knows"
+                f"{db.target}: schema {db.schema!r} has version {version}, newer than this release knows:"
+                " use a newer pysqlbox"
             )
         found: list[AnyBox] = []
         for name in self._names:

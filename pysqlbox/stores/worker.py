@@ -48,7 +48,9 @@ class StoresWorker(Worker):
         if not callable(getattr(chosen, "choose", None)) or not callable(getattr(chosen, "answered", None)):
             raise InvalidArgument("strategy: must have choose(waiting, going) and answered(key, claimed)")
         if options.get("idle", "poll") != "poll":
-            raise InvalidArgument("idle: a worker of many stores cannot sleep; it waits for signs of work")
+            raise InvalidArgument(
+                "idle: must be 'poll' for a worker of many stores, which waits for signs of work"
+            )
         super().__init__(cast(Any, None), **options)  # there is not one deployment
         self.stores = stores
         self.strategy = chosen
