@@ -8,6 +8,7 @@ from typing import Any
 PAGES: dict[str, str] = {
     "index.md": "README.md",
     "tutorial.md": "docs/tutorial.md",
+    "tour.md": "docs/tour.md",
     "worker.md": "docs/worker.md",
     "testing.md": "docs/testing.md",
     "joins.md": "docs/joins.md",
@@ -37,6 +38,7 @@ MENU: list[dict[str, Any]] = [
         "Start": [
             "index.md",
             {"Tutorial": "tutorial.md"},
+            {"Tour": "tour.md"},
             {"Changes": "changelog.md"},
             {"Contributing": "contributing.md"},
         ]
