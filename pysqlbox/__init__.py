@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pysqlbox.async_deployment import AsyncDeployment, connect_async
 from pysqlbox.deployment import Deployment, connect
 from pysqlbox.errors import (
     AccessDenied,
@@ -14,9 +15,9 @@ from pysqlbox.errors import (
     SchemaMismatch,
 )
 from pysqlbox.idempotent import Busy, Idempotent
-from pysqlbox.inbox import Inbox
-from pysqlbox.joins import Joins
-from pysqlbox.ledger import Ledger
+from pysqlbox.inbox import AsyncInbox, Inbox
+from pysqlbox.joins import AsyncJoins, Joins
+from pysqlbox.ledger import AsyncLedger, Ledger
 from pysqlbox.messages import (
     AlreadyProcessed,
     DeadCause,
@@ -45,9 +46,9 @@ from pysqlbox.messages import (
     TopicStats,
     WaitEnqueued,
 )
-from pysqlbox.outbox import Outbox
+from pysqlbox.outbox import AsyncOutbox, Outbox
 from pysqlbox.retry import Retries
-from pysqlbox.schedules import Schedules
+from pysqlbox.schedules import AsyncSchedules, Schedules
 from pysqlbox.serializer import JsonSerializer, Serializer
 from pysqlbox.store import OutboxStore
 from pysqlbox.typed import Undecodable, message
@@ -57,6 +58,12 @@ __all__ = [
     "AccessDenied",
     "Ack",
     "AlreadyProcessed",
+    "AsyncDeployment",
+    "AsyncInbox",
+    "AsyncJoins",
+    "AsyncLedger",
+    "AsyncOutbox",
+    "AsyncSchedules",
     "Busy",
     "DatabaseUnavailable",
     "DeadCause",
@@ -110,6 +117,7 @@ __all__ = [
     "Worker",
     "__version__",
     "connect",
+    "connect_async",
     "message",
 ]
 

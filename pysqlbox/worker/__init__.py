@@ -5,6 +5,7 @@ from __future__ import annotations
 from pysqlbox.worker.backoff import Backoff, exponential, fixed
 from pysqlbox.worker.context import Context
 from pysqlbox.worker.results import Ack, DeadLetter, NonRetryable, Release, Result, Retry
+from pysqlbox.worker.settings import WorkerOptions
 from pysqlbox.worker.tally import WorkerStats
 from pysqlbox.worker.worker import Worker
 
@@ -18,6 +19,7 @@ __all__ = [
     "Result",
     "Retry",
     "Worker",
+    "WorkerOptions",
     "WorkerStats",
     "exponential",
     "fixed",

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pysqlbox import Deployment, Finding
+from pysqlbox import Deployment, Finding, connect_async
 
 
 def test_doctor_answers_findings(deployment: Deployment) -> None:
@@ -33,7 +33,8 @@ def test_a_finding_says_whether_it_is_bad(level: str, is_bad: bool) -> None:
 
 def test_doctor_for_asynchronous_callers(deployment: Deployment) -> None:
     async def work() -> list[Finding]:
-        return await deployment.doctor_async()
+        async with connect_async(deployment.target, schema=deployment.schema) as db:
+            return await db.doctor()
 
     assert [each.check for each in asyncio.run(work())] == [each.check for each in deployment.doctor()]
 
@@ -43,7 +44,10 @@ def test_doctor_on_an_asynchronous_connection(deployment: Deployment) -> None:
     import psycopg
 
     async def work() -> list[Finding]:
-        async with await psycopg.AsyncConnection.connect(deployment.target.dsn) as connection:
-            return await deployment.doctor_async(connection=connection)
+        async with (
+            connect_async(deployment.target, schema=deployment.schema) as db,
+            await psycopg.AsyncConnection.connect(deployment.target.dsn) as connection,
+        ):
+            return await db.doctor(connection=connection)
 
     assert {each.check for each in asyncio.run(work())} == {each.check for each in deployment.doctor()}
