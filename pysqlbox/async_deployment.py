@@ -27,7 +27,7 @@ from pysqlbox.outbox import AsyncOutbox
 from pysqlbox.retry import Retries
 from pysqlbox.schedules import AsyncSchedules
 from pysqlbox.serializer import Serializer
-from pysqlbox.steps import Awaiting, Call, Steps, drive_async
+from pysqlbox.steps import Awaiting, Call, Described, drive_async
 
 if TYPE_CHECKING:
     from pysqlbox.deploy.plan import Plan
@@ -136,11 +136,11 @@ class AsyncDeployment(DeploymentBase, Awaiting):
         In the caller's transaction if a connection is given, else in one of its own; there faults that pass
         are tried again, a lost connection only if ``repeat`` says that the call may be made twice.
         """
-        return await self._perform(Call(routine, arguments, connection, repeat))
+        return await self.perform(Call(routine, arguments, connection, repeat))
 
-    async def run(self, steps: Steps[Answer]) -> Answer:
+    async def run(self, steps: Described[Answer]) -> Answer:
         """Make the calls of a described method, and answer what it answers."""
-        return await drive_async(steps, self._perform)
+        return await drive_async(steps, self.perform)
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Any]:
@@ -215,7 +215,8 @@ class AsyncDeployment(DeploymentBase, Awaiting):
             )
         return self._blocking
 
-    async def _perform(self, call: Call) -> list[Values]:
+    async def perform(self, call: Call[Any]) -> list[Values]:
+        """Make one call of a described method."""
         refuse_bytes(call)
         if call.connection is None:
             return await self._perform_pooled(call)
@@ -224,12 +225,12 @@ class AsyncDeployment(DeploymentBase, Awaiting):
             await self._check_on(raw)
         return await self._fetch(raw, call)
 
-    async def _fetch(self, raw: Any, call: Call) -> list[Values]:
+    async def _fetch(self, raw: Any, call: Call[Any]) -> list[Values]:
         if call.probe:
             return [(await self._driver.has_routine(raw, self.schema, call.routine),)]
         return await self._driver.fetch(raw, self.schema, call.routine, call.arguments)
 
-    async def _perform_pooled(self, call: Call) -> list[Values]:
+    async def _perform_pooled(self, call: Call[Any]) -> list[Values]:
         pool = self._pool
         started = time.monotonic()
         tried = 0

@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
@@ -25,7 +26,7 @@ from pysqlbox.arguments import (
 from pysqlbox.drivers import Values
 from pysqlbox.messages import DeadCause, Extended, Group, Retried, TopicStats
 from pysqlbox.names import Kind
-from pysqlbox.steps import Named, Steps, routine
+from pysqlbox.steps import Call, Named, Steps, routine
 
 if TYPE_CHECKING:
     from pysqlbox.deployment_base import DeploymentBase
@@ -82,20 +83,18 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
         batch_size: int = 50,
         topics: Iterable[str] | None = None,
         connection: Any = None,
-    ) -> Steps[_List[Message]]:
+    ) -> Call[_List[Message]]:
         """Take up to ``batch_size`` messages under a lease, in claim order; ``topics`` limits it to those."""
         arguments: dict[str, object] = {
             "owner_token": uuid_of("owner_token", owner_token),
             "lease_seconds": whole_seconds("lease_seconds", lease_seconds),
             "batch_size": integer("batch_size", batch_size),
         }
-        rows = yield self._call(
-            "claim", given(arguments, {"topics": text_list("topics", topics)}), connection
-        )
-        return self._claimed(rows, owner_token)
+        given(arguments, {"topics": text_list("topics", topics)})
+        return Call(f"{self.name}_claim", arguments, connection, False, partial(self._claimed, owner_token))
 
     @routine
-    def ack(self, owner_token: UUID, ids: Ids, *, connection: Any = None) -> Steps[int]:
+    def ack(self, owner_token: UUID, ids: Ids, *, connection: Any = None) -> Call[int]:
         """Make messages Done; answers how many of them this owner still held."""
         arguments = _held(owner_token, ids)
         return self._affected("ack", arguments, connection)
@@ -109,7 +108,7 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
         last_error: str | None = None,
         delay_seconds: Delay | None = None,
         connection: Any = None,
-    ) -> Steps[int]:
+    ) -> Call[int]:
         """Give messages back for another try, after a delay or under the box's backoff; counts an attempt."""
         arguments = _held(owner_token, ids)
         optional = {"last_error": last_error, "delay_seconds": delay("delay_seconds", delay_seconds)}
@@ -147,14 +146,14 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
         *,
         delay_seconds: Delay | None = None,
         connection: Any = None,
-    ) -> Steps[int]:
+    ) -> Call[int]:
         """Hand messages back, at once or after a delay; no attempt counted."""
         arguments = _held(owner_token, ids)
         optional = {"delay_seconds": delay("delay_seconds", delay_seconds)}
         return self._affected("release", given(arguments, optional), connection)
 
     @routine
-    def fail(self, owner_token: UUID, ids: Ids, error: str, *, connection: Any = None) -> Steps[int]:
+    def fail(self, owner_token: UUID, ids: Ids, error: str, *, connection: Any = None) -> Call[int]:
         """Give messages up, for a reason that is kept."""
         arguments = _held(owner_token, ids) | {"error": error}
         return self._affected("fail", arguments, connection)
@@ -178,7 +177,7 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
         lease_seconds: Delay = 30,
         topics: Iterable[str] | None = None,
         connection: Any = None,
-    ) -> Steps[_List[Message]]:
+    ) -> Call[_List[Message]]:
         """Settle a mixed batch, and take the next ``claim_batch`` messages in the same step.
 
         An outcome is a mapping with ``id`` or ``ids``, ``result`` (ack, abandon, retry, release, fail),
@@ -192,8 +191,8 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
             arguments["claim_batch"] = integer("claim_batch", claim_batch)
             arguments["lease_seconds"] = whole_seconds("lease_seconds", lease_seconds)
             given(arguments, {"topics": text_list("topics", topics)})
-        rows = yield self._call("settle", arguments, connection, repeat=claim_batch == 0)
-        return self._claimed(rows, owner_token) if claim_batch else []
+        read = partial(self._claimed, owner_token) if claim_batch else _nothing
+        return Call(f"{self.name}_settle", arguments, connection, claim_batch == 0, read)
 
     @routine
     def reap(self, batch_size: int = 1000, *, connection: Any = None) -> Steps[int]:
@@ -289,7 +288,7 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
         return affected
 
     @routine
-    def reschedule(self, ids: Ids, due_at: datetime | None = None, *, connection: Any = None) -> Steps[int]:
+    def reschedule(self, ids: Ids, due_at: datetime | None = None, *, connection: Any = None) -> Call[int]:
         """Give waiting messages a new due time, now without one; answers how many were waiting."""
         arguments = given({"ids": id_list("ids", ids)}, {"due_at": aware("due_at", due_at)})
         return self._affected("reschedule", arguments, connection)
@@ -316,12 +315,12 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
         return self._clean("cleanup_dead", retention_seconds, batch_size, connection)
 
     @routine
-    def pause(self, topic: str | None = None, *, connection: Any = None) -> Steps[int]:
+    def pause(self, topic: str | None = None, *, connection: Any = None) -> Call[int]:
         """Stop handing out a topic, or the whole box; 0 if it was paused already."""
         return self._affected("pause", given({}, {"topic": topic}), connection)
 
     @routine
-    def resume(self, topic: str | None = None, *, connection: Any = None) -> Steps[int]:
+    def resume(self, topic: str | None = None, *, connection: Any = None) -> Call[int]:
         """Hand out a topic, or the whole box, again; 0 if it was not paused."""
         return self._affected("resume", given({}, {"topic": topic}), connection)
 
@@ -349,12 +348,16 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
         self._log.info("%s removed %s messages [%s]", step, affected, self.deployment.store)
         return affected
 
-    def _claimed(self, rows: _List[Values], owner_token: object) -> _List[Message]:
+    def _claimed(self, owner_token: object, rows: _List[Values]) -> _List[Message]:
         self._log.debug("claimed %s messages for %s [%s]", len(rows), owner_token, self.deployment.store)
         return [self.message_type(*row) for row in rows_with_headers(rows, self.claim_headers)]
 
     def _stored(self, rows: _List[Values]) -> _List[Stored]:
         return [self.stored_type(*row) for row in rows_with_headers(rows, self.stored_headers)]
+
+
+def _nothing(_rows: list[Values]) -> list[Any]:
+    return []
 
 
 def _held(owner_token: UUID, ids: Ids) -> dict[str, object]:

@@ -23,7 +23,7 @@ from pysqlbox.pool import Pool
 from pysqlbox.retry import Retries
 from pysqlbox.schedules import Schedules
 from pysqlbox.serializer import Serializer
-from pysqlbox.steps import Blocking, Call, Steps, drive
+from pysqlbox.steps import Blocking, Call, Described, drive
 from pysqlbox.transaction import driver_connection
 
 if TYPE_CHECKING:
@@ -130,11 +130,11 @@ class Deployment(DeploymentBase, Blocking):
         In the caller's transaction if a connection is given, else in one of its own; there faults that pass
         are tried again, a lost connection only if ``repeat`` says that the call may be made twice.
         """
-        return self._perform(Call(routine, arguments, connection, repeat))
+        return self.perform(Call(routine, arguments, connection, repeat))
 
-    def run(self, steps: Steps[Answer]) -> Answer:
+    def run(self, steps: Described[Answer]) -> Answer:
         """Make the calls of a described method, and answer what it answers."""
-        return drive(steps, self._perform)
+        return drive(steps, self.perform)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -194,7 +194,8 @@ class Deployment(DeploymentBase, Blocking):
     ) -> None:
         self.close()
 
-    def _perform(self, call: Call) -> list[Values]:
+    def perform(self, call: Call[Any]) -> list[Values]:
+        """Make one call of a described method."""
         refuse_bytes(call)
         if call.connection is None:
             return self._perform_pooled(call)
@@ -203,13 +204,13 @@ class Deployment(DeploymentBase, Blocking):
             self._check_on(raw)
         return self._fetch(raw, call)
 
-    def _fetch(self, raw: Any, call: Call) -> list[Values]:
+    def _fetch(self, raw: Any, call: Call[Any]) -> list[Values]:
         if call.probe:
             return [(self.driver.has_routine(raw, self.schema, call.routine),)]
         return self.driver.fetch(raw, self.schema, call.routine, call.arguments)
 
-    def _perform_pooled(self, call: Call) -> list[Values]:
-        pool = self._pool
+    def _perform_pooled(self, call: Call[Any]) -> list[Values]:
+        pool, driver = self._pool, self.driver
         started = time.monotonic()
         tried = 0
         while True:
@@ -218,7 +219,10 @@ class Deployment(DeploymentBase, Blocking):
             try:
                 if not self._checked:
                     self._check_on(raw)
-                rows = self._fetch(raw, call)
+                if call.probe:
+                    rows = self._fetch(raw, call)
+                else:
+                    rows = driver.fetch(raw, self.schema, call.routine, call.arguments)
             except PysqlboxError as error:
                 if not self._again(raw, error, call.repeat, tried, started):
                     raise

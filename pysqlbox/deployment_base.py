@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from functools import cache
-from typing import Self
+from typing import Any, Self
 
 from pysqlbox.drivers import Driver, Target, Values, driver_for
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, NotFound, PysqlboxError, SchemaMismatch
@@ -17,6 +17,8 @@ from pysqlbox.serializer import JsonSerializer, Serializer
 from pysqlbox.steps import Call, Probe, Steps, routine
 
 __all__ = ["DeploymentBase", "known_version", "refuse_bytes"]
+
+_BYTES = (bytes, bytearray, memoryview)
 
 
 class DeploymentBase:
@@ -38,7 +40,8 @@ class DeploymentBase:
         self.store = store or f"{target.display} {schema}"
         self.retries = retries or Retries()
         self._checked = False
-        self._place: int | None = None
+        #: What message_ids that are drawn here carry, once it was asked for.
+        self.place: int | None = None
         self._kinds: dict[str, Kind] = {"outbox": "outbox", "inbox": "inbox"}
 
     def __repr__(self) -> str:
@@ -75,9 +78,9 @@ class DeploymentBase:
 
     def draw_place(self) -> Steps[int]:
         """The steps of drawing_place, none after the first time."""
-        if self._place is None:
-            self._place = (yield from DeploymentBase.schema_place.steps(self)) or 0
-        return self._place
+        if self.place is None:
+            self.place = (yield from DeploymentBase.schema_place.steps(self)) or 0
+        return self.place
 
     def kind_of(self, name: str) -> Steps[Kind]:
         """What a box is, asked once; NotFound if there is none of that name."""
@@ -87,9 +90,9 @@ class DeploymentBase:
 
     def _look_for(self, name: str) -> Steps[Kind]:
         if re.fullmatch(r"[a-z][a-z0-9_]*", name):
-            if (yield Probe(f"{name}_already_processed"))[0][0]:
+            if (yield from Probe(f"{name}_already_processed")):
                 return "inbox"
-            if (yield Probe(f"{name}_enqueue"))[0][0]:
+            if (yield from Probe(f"{name}_enqueue")):
                 return "outbox"
         raise NotFound(f"box {name!r}: schema {self.schema!r} has none of that name, or it may not be used")
 
@@ -117,7 +120,7 @@ class DeploymentBase:
             raise self._missing() from error.__cause__
         except PysqlboxError as error:
             # Babelfish has one number for all that SQL Server knows no number for, a missing schema too.
-            if type(error) is PysqlboxError and not (yield Probe("schema_version"))[0][0]:
+            if type(error) is PysqlboxError and not (yield from Probe("schema_version")):
                 raise self._missing() from error.__cause__
             raise
         self._compare(rows)
@@ -141,13 +144,13 @@ class DeploymentBase:
     def _forget(self) -> None:
         """Ask again what a migration may have changed."""
         self._checked = False
-        self._place = None
+        self.place = None
 
 
-def refuse_bytes(call: Call) -> None:
+def refuse_bytes(call: Call[Any]) -> None:
     """Only a hash is bytes; as anything else they would be some type that the routine does not have."""
     for name, value in call.arguments.items():
-        if isinstance(value, bytes | bytearray | memoryview) and name != "hash":
+        if isinstance(value, _BYTES) and name != "hash":
             raise InvalidArgument(f"{name}: must not be bytes")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from pysqlbox.arguments import Delay, aware, given, integer, payload_text
@@ -22,7 +23,7 @@ from pysqlbox.messages import (
     StoredInboxMessage,
 )
 from pysqlbox.records import Records
-from pysqlbox.steps import Awaiting, Blocking, Steps, routine
+from pysqlbox.steps import Awaiting, Blocking, Call, Described, Steps, routine
 from pysqlbox.typed.publishing import ReceiveOptions, incoming
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class InboxMethods(BoxMethods[InboxMessage, StoredInboxMessage, ListedInboxMessa
         received_at: datetime | None = None,
         delay: Delay | None = None,
         connection: Any = None,
-    ) -> Steps[InboxEnqueued]:
+    ) -> Call[InboxEnqueued]:
         """Take a message in, once per source and message id; a repeated one updates what is not done.
 
         A payload that is not text goes through the deployment's serializer. ``delay`` is seconds or a
@@ -88,22 +89,22 @@ class InboxMethods(BoxMethods[InboxMessage, StoredInboxMessage, ListedInboxMessa
             topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,
             headers, received_at, delay,
         )  # fmt: skip
-        rows = yield self._call("enqueue", arguments, connection, repeat=True)
-        return self._enqueued(topic, source, message_id, rows[0])
+        read = partial(self._enqueued, topic, source, message_id)
+        return Call(f"{self.name}_enqueue", arguments, connection, True, read)
 
     @routine
     def enqueue_many(
         self, messages: Iterable[Mapping[str, object]], *, connection: Any = None
-    ) -> Steps[list[InboxEnqueued]]:
+    ) -> Call[list[InboxEnqueued]]:
         """Take many messages in, or none if one is wrong; the records' keys are the arguments of enqueue."""
         records = _RECORDS.read(messages, self.deployment.serializer)
-        rows = yield self._call("enqueue_many", {"messages": records}, connection, repeat=True)
-        return self._enqueued_many(rows)
+        arguments = {"messages": records}
+        return Call(f"{self.name}_enqueue_many", arguments, connection, True, self._enqueued_many)
 
     @routine
     def receive(
         self, value: object, *, connection: Any = None, **options: Unpack[ReceiveOptions]
-    ) -> Steps[InboxEnqueued]:
+    ) -> Described[InboxEnqueued]:
         """Enqueue an object as its class says; ``options`` go before what the class says.
 
         An inbox needs the sender's id of the message: the class's ``message_id``, else its deduplication id.
@@ -113,7 +114,7 @@ class InboxMethods(BoxMethods[InboxMessage, StoredInboxMessage, ListedInboxMessa
     @routine
     def receive_many(
         self, values: Iterable[object], *, source: str | None = None, connection: Any = None
-    ) -> Steps[list[InboxEnqueued]]:
+    ) -> Described[list[InboxEnqueued]]:
         """Enqueue objects, which may be of different classes, in one call."""
         records = [incoming(value, {} if source is None else {"source": source}) for value in values]
         return InboxMethods.enqueue_many.steps(self, records, connection=connection)
@@ -143,21 +144,21 @@ class InboxMethods(BoxMethods[InboxMessage, StoredInboxMessage, ListedInboxMessa
         return found
 
     @routine
-    def mark_processing(self, message_id: str, source: str, *, connection: Any = None) -> Steps[int]:
+    def mark_processing(self, message_id: str, source: str, *, connection: Any = None) -> Call[int]:
         """Note that the caller handles a Seen message; 1 if it is Processing now."""
         return self._mark("mark_processing", message_id, source, connection)
 
     @routine
-    def mark_processed(self, message_id: str, source: str, *, connection: Any = None) -> Steps[int]:
+    def mark_processed(self, message_id: str, source: str, *, connection: Any = None) -> Call[int]:
         """Note that a message is done; 0 if it is unknown, done or dead."""
         return self._mark("mark_processed", message_id, source, connection)
 
     @routine
-    def mark_dead(self, message_id: str, source: str, *, connection: Any = None) -> Steps[int]:
+    def mark_dead(self, message_id: str, source: str, *, connection: Any = None) -> Call[int]:
         """Note that a message is given up; 0 if it is unknown, done or dead."""
         return self._mark("mark_dead", message_id, source, connection)
 
-    def _mark(self, step: str, message_id: str, source: str, connection: Any) -> Steps[int]:
+    def _mark(self, step: str, message_id: str, source: str, connection: Any) -> Call[int]:
         return self._affected(step, {"message_id": message_id, "source": source}, connection)
 
     def _arguments(
@@ -195,7 +196,8 @@ class InboxMethods(BoxMethods[InboxMessage, StoredInboxMessage, ListedInboxMessa
         }
         return given(required, optional)
 
-    def _enqueued(self, topic: str, source: str, message_id: str, row: Values) -> InboxEnqueued:
+    def _enqueued(self, topic: str, source: str, message_id: str, rows: list[Values]) -> InboxEnqueued:
+        row = rows[0]
         if self._log.isEnabledFor(logging.INFO):
             self._log.info(
                 "enqueued %s: topic %r, source %r, message %r: %s [%s]",

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from pysqlbox.arguments import Delay, delay, given, integer, uuid_of, whole_seconds
 from pysqlbox.messages import LedgerClaim, LedgerEntry, LedgerKey
-from pysqlbox.steps import Awaiting, Blocking, Named, Steps, routine
+from pysqlbox.steps import Awaiting, Blocking, Call, Named, Steps, routine
 
 if TYPE_CHECKING:
     from pysqlbox.async_deployment import AsyncDeployment
@@ -51,13 +51,13 @@ class LedgerMethods(Named):
         return claim
 
     @routine
-    def mark_processed(self, key: str, lease_id: UUID | None = None, *, connection: Any = None) -> Steps[int]:
+    def mark_processed(self, key: str, lease_id: UUID | None = None, *, connection: Any = None) -> Call[int]:
         """Note that a key is done; with a lease only if it is still the key's, without one whatever it is."""
         arguments = given({"key": key}, {"lease_id": uuid_of("lease_id", lease_id)})
         return self._affected("mark_processed", arguments, connection)
 
     @routine
-    def release(self, key: str, lease_id: UUID, *, connection: Any = None) -> Steps[int]:
+    def release(self, key: str, lease_id: UUID, *, connection: Any = None) -> Call[int]:
         """Let go of a key, so that another may begin it; 0 if the lease is not the key's any more."""
         arguments: dict[str, object] = {"key": key, "lease_id": uuid_of("lease_id", lease_id)}
         return self._affected("release", arguments, connection)

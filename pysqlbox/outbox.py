@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from uuid import UUID
 
@@ -31,7 +32,7 @@ from pysqlbox.messages import (
 )
 from pysqlbox.records import Records
 from pysqlbox.schedules import SchedulingMethods
-from pysqlbox.steps import Awaiting, Blocking, Steps, routine
+from pysqlbox.steps import Awaiting, Blocking, Call, Described, Steps, routine
 from pysqlbox.typed.publishing import PublishOptions, outgoing
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ class OutboxMethods(
         created_at: datetime | None = None,
         delay: Delay | None = None,
         connection: Any = None,
-    ) -> Steps[Enqueued]:
+    ) -> Described[Enqueued]:
         """Write a message, in the caller's transaction if a connection is given: it is there if that commits.
 
         A payload that is not text goes through the deployment's serializer. ``delay`` is seconds or a
@@ -101,23 +102,23 @@ class OutboxMethods(
             topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key, collapse_key,
             expires_at, headers, created_at, delay,
         )  # fmt: skip
-        drawn = None
-        if connection is None and "message_id" not in arguments:
-            # In a transaction of its own, under an id drawn here, so that it may be tried twice.
-            arguments["message_id"] = drawn = time_ordered_uuid((yield from self.deployment.draw_place()))
-        row = (yield self._call("enqueue", arguments, connection, repeat=True))[0]
-        if drawn is not None and row[2] == "duplicate" and row[1] == drawn:  # the first try's answer was lost
-            row = (*row[:2], "created")
-        return self._enqueued(topic, correlation_id, row)
+        if connection is not None or "message_id" in arguments:
+            read = partial(self._enqueued, topic, correlation_id, None)
+            return Call(f"{self.name}_enqueue", arguments, connection, True, read)
+        if self.deployment.place is None:
+            return self._enqueue_first(topic, correlation_id, arguments)
+        return self._enqueue(topic, correlation_id, arguments, self.deployment.place)
 
     @routine
     def enqueue_many(
         self, messages: Iterable[Mapping[str, object]], *, connection: Any = None
-    ) -> Steps[list[Enqueued]]:
+    ) -> Call[list[Enqueued]]:
         """Write many messages, or none if one is wrong; the records' keys are the arguments of enqueue."""
         records = _RECORDS.read(messages, self.deployment.serializer)
-        rows = yield self._call("enqueue_many", {"messages": records}, connection, repeat=_all_named(records))
-        return self._enqueued_many(rows)
+        arguments = {"messages": records}
+        return Call(
+            f"{self.name}_enqueue_many", arguments, connection, _all_named(records), self._enqueued_many
+        )
 
     @routine
     def enqueue_payloads(
@@ -131,11 +132,10 @@ class OutboxMethods(
         expires_at: datetime | None = None,
         headers: Mapping[str, object] | str | None = None,
         connection: Any = None,
-    ) -> Steps[list[Enqueued]]:
+    ) -> Call[list[Enqueued]]:
         """Write many messages that differ only in their payloads: the quickest way in."""
         arguments = self._shared(topic, payloads, correlation_id, due_at, priority, expires_at, headers)
-        rows = yield self._call("enqueue_payloads", arguments, connection)
-        return self._enqueued_payloads(rows)
+        return Call(f"{self.name}_enqueue_payloads", arguments, connection, False, self._enqueued_payloads)
 
     @routine
     def find(self, message_id: UUID, *, connection: Any = None) -> Steps[StoredOutboxMessage | None]:
@@ -147,15 +147,29 @@ class OutboxMethods(
     @routine
     def publish(
         self, value: object, *, connection: Any = None, **options: Unpack[PublishOptions]
-    ) -> Steps[Enqueued]:
+    ) -> Described[Enqueued]:
         """Enqueue an object as its class says; ``options`` go before what the class says."""
         return OutboxMethods.enqueue.steps(self, **outgoing(value, options), connection=connection)
 
     @routine
-    def publish_many(self, values: Iterable[object], *, connection: Any = None) -> Steps[list[Enqueued]]:
+    def publish_many(self, values: Iterable[object], *, connection: Any = None) -> Described[list[Enqueued]]:
         """Enqueue objects, which may be of different classes, in one call."""
         records = [outgoing(value, {}) for value in values]
         return OutboxMethods.enqueue_many.steps(self, records, connection=connection)
+
+    def _enqueue(
+        self, topic: str, correlation_id: str | None, arguments: dict[str, object], place: int
+    ) -> Call[Enqueued]:
+        """Enqueue in a transaction of its own, under an id drawn here, so that it may be tried twice."""
+        arguments["message_id"] = drawn = time_ordered_uuid(place)
+        read = partial(self._enqueued, topic, correlation_id, drawn)
+        return Call(f"{self.name}_enqueue", arguments, None, True, read)
+
+    def _enqueue_first(
+        self, topic: str, correlation_id: str | None, arguments: dict[str, object]
+    ) -> Steps[Enqueued]:
+        place = yield from self.deployment.draw_place()
+        return (yield from self._enqueue(topic, correlation_id, arguments, place))
 
     def _arguments(
         self,
@@ -209,7 +223,12 @@ class OutboxMethods(
         texts = payload_texts("payloads", payloads, self.deployment.serializer)
         return given({"topic": topic, "payloads": texts}, optional)
 
-    def _enqueued(self, topic: str, correlation_id: str | None, row: Values) -> Enqueued:
+    def _enqueued(
+        self, topic: str, correlation_id: str | None, drawn: UUID | None, rows: list[Values]
+    ) -> Enqueued:
+        row = rows[0]
+        if drawn is not None and row[2] == "duplicate" and row[1] == drawn:  # the first try's answer was lost
+            row = (*row[:2], "created")
         if self._log.isEnabledFor(logging.INFO):
             self._log.info(
                 "enqueued %s: topic %r, message %s, correlation %r: %s [%s]",

@@ -1,13 +1,14 @@
 """Methods that are described once, for those who wait for an answer and for those who await it.
 
-A method is a generator: it yields the calls it needs, is sent the rows of each, and returns its answer. It
-never touches a connection itself, so it does not know whether anybody waits. Two faces make methods of it ::
+A method answers a call and what to make of its rows; or, where it needs several calls, it is a generator
+that yields them, is sent the rows of each, and returns its answer. It never touches a connection itself, so
+it does not know whether anybody waits. Two faces make methods of it ::
 
     class BoxMethods:
         @routine
-        def ack(self, owner_token: UUID, ids: Ids, *, connection: Any = None) -> Steps[int]:
-            rows = yield Call("outbox_ack", {"owner_token": owner_token, "ids": ids}, connection)
-            return int(rows[0][0])
+        def ack(self, owner_token: UUID, ids: Ids, *, connection: Any = None) -> Call[int]:
+            arguments = {"owner_token": owner_token, "ids": ids}
+            return Call("outbox_ack", arguments, connection, read=lambda rows: int(rows[0][0]))
 
     class Outbox(BoxMethods, Blocking): ...  # outbox.ack(token, [1])
     class AsyncOutbox(BoxMethods, Awaiting): ...  # await outbox.ack(token, [1])
@@ -28,47 +29,84 @@ from pysqlbox.errors import PysqlboxError
 if TYPE_CHECKING:
     from pysqlbox.deployment_base import DeploymentBase
 
-__all__ = ["Awaiting", "Blocking", "Call", "Named", "Probe", "Steps", "drive", "drive_async", "routine"]
+__all__ = [
+    "Awaiting",
+    "Blocking",
+    "Call",
+    "Described",
+    "Named",
+    "Probe",
+    "Steps",
+    "drive",
+    "drive_async",
+    "routine",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Call:
+def rows_of(rows: list[Values]) -> list[Values]:
+    """The rows as they are."""
+    return rows
+
+
+def count_of(rows: list[Values]) -> int:
+    """The number that is all of an answer."""
+    return int(rows[0][0])
+
+
+class Call(Generic[R]):
     """One routine with its arguments, to be run in the caller's transaction if there is a connection.
 
     ``repeat``: it may be made twice, so it is made again if the connection was lost on the way.
+    ``read``: what to make of its rows.
     """
 
-    __slots__ = ("arguments", "connection", "repeat", "routine")
+    __slots__ = ("arguments", "connection", "read", "repeat", "routine")
     #: Whether only the routine's existence is asked for.
     probe = False
 
     def __init__(
-        self, routine: str, arguments: Mapping[str, object], connection: Any = None, repeat: bool = False
+        self,
+        routine: str,
+        arguments: Mapping[str, object],
+        connection: Any = None,
+        repeat: bool = False,
+        read: Callable[[list[Values]], R] = rows_of,  # type: ignore[assignment]  # R is then what it answers
     ) -> None:
         self.routine = routine
         self.arguments = arguments
         self.connection = connection
         self.repeat = repeat
+        self.read = read
+
+    def __iter__(self) -> Steps[R]:
+        """As the only step of a method, or one of a generator's: ``yield from``."""
+        rows = yield self
+        return self.read(rows)
 
 
-class Probe(Call):
-    """The question whether the schema has a routine; the answer is a row with true or false."""
+class Probe(Call[bool]):
+    """The question whether the schema has a routine."""
 
     __slots__ = ()
     probe = True
 
     def __init__(self, routine: str) -> None:
-        super().__init__(routine, {}, None, True)
+        super().__init__(routine, {}, None, True, lambda rows: bool(rows[0][0]))
 
 
-#: What a described method is: calls out, rows in, and an answer at the end.
-Steps = Generator[Call, list[Values], R]
+#: What a method of several calls is: calls out, rows in, and an answer at the end.
+Steps = Generator[Call[Any], list[Values], R]
+#: What a described method answers.
+Described = Call[R] | Steps[R]
 
 
-def drive(steps: Steps[R], perform: Callable[[Call], list[Values]]) -> R:
+def drive(steps: Described[R], perform: Callable[[Call[Any]], list[Values]]) -> R:
     """Make the calls of a described method one after the other, and answer what it answers."""
+    if isinstance(steps, Call):
+        return steps.read(perform(steps))
     try:
         call = next(steps)
         while True:
@@ -83,8 +121,10 @@ def drive(steps: Steps[R], perform: Callable[[Call], list[Values]]) -> R:
         return answer
 
 
-async def drive_async(steps: Steps[R], perform: Callable[[Call], Awaitable[list[Values]]]) -> R:
+async def drive_async(steps: Described[R], perform: Callable[[Call[Any]], Awaitable[list[Values]]]) -> R:
     """The same, awaiting each call."""
+    if isinstance(steps, Call):
+        return steps.read(await perform(steps))
     try:
         call = next(steps)
         while True:
@@ -100,9 +140,9 @@ async def drive_async(steps: Steps[R], perform: Callable[[Call], Awaitable[list[
 
 
 class routine(Generic[P, R]):
-    """A described method; ``steps`` is the generator function itself, for other descriptions."""
+    """A described method; ``steps`` is the function itself, for other descriptions."""
 
-    def __init__(self, function: Callable[Concatenate[Any, P], Steps[R]]) -> None:
+    def __init__(self, function: Callable[Concatenate[Any, P], Described[R]]) -> None:
         self.steps = function
         self.__doc__ = function.__doc__
 
@@ -159,7 +199,10 @@ def _install(face: type, make: Callable[[FunctionType], Callable[..., Any]]) -> 
 def _waiting(described: FunctionType) -> Callable[..., Any]:
     @functools.wraps(described)
     def method(self: Any, *arguments: Any, **named: Any) -> Any:
-        return self.deployment.run(described(self, *arguments, **named))
+        steps = described(self, *arguments, **named)
+        if type(steps) is Call:
+            return steps.read(self.deployment.perform(steps))
+        return drive(steps, self.deployment.perform)
 
     return _answering(method, described)
 
@@ -167,7 +210,7 @@ def _waiting(described: FunctionType) -> Callable[..., Any]:
 def _awaiting(described: FunctionType) -> Callable[..., Any]:
     @functools.wraps(described)
     async def method(self: Any, *arguments: Any, **named: Any) -> Any:
-        return await self.deployment.run(described(self, *arguments, **named))
+        return await drive_async(described(self, *arguments, **named), self.deployment.perform)
 
     return _answering(method, described)
 
@@ -176,7 +219,7 @@ def _answering(method: Callable[..., Any], described: FunctionType) -> Callable[
     """Let the method's signature, as ``help`` shows it, end in what it answers and not in its steps."""
     twin = FunctionType(described.__code__, described.__globals__, described.__name__, described.__defaults__)
     twin.__kwdefaults__ = described.__kwdefaults__
-    answer = str(described.__annotations__["return"]).removeprefix("Steps[").removesuffix("]")
+    answer = str(described.__annotations__["return"]).partition("[")[2].removesuffix("]")
     twin.__annotations__ = method.__annotations__ = {**described.__annotations__, "return": answer}
     method.__wrapped__ = twin  # type: ignore[attr-defined]  # what inspect.signature follows
     return method
@@ -195,10 +238,9 @@ class Named:
 
     def _call(
         self, step: str, arguments: Mapping[str, object], connection: Any, *, repeat: bool = False
-    ) -> Call:
-        return Call(f"{self.name}_{step}", arguments, connection, repeat)
+    ) -> Call[list[Values]]:
+        return Call(f"{self.name}_{step}", arguments, connection, repeat, rows_of)
 
-    def _affected(self, step: str, arguments: Mapping[str, object], connection: Any) -> Steps[int]:
+    def _affected(self, step: str, arguments: Mapping[str, object], connection: Any) -> Call[int]:
         """The count of a step that may be made twice: what the first one moved, the second leaves alone."""
-        rows = yield Call(f"{self.name}_{step}", arguments, connection, True)
-        return int(rows[0][0])
+        return Call(f"{self.name}_{step}", arguments, connection, True, count_of)

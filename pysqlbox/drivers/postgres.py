@@ -380,6 +380,10 @@ def adapted(name: str, value: object) -> object:
     kind = type(value)
     if kind is str or value is None:
         return value
+    if kind is uuid.UUID:
+        return str(value)
+    if kind is int:
+        return repr(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
