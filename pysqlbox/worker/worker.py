@@ -9,13 +9,14 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.typed import topic_of
 from pysqlbox.worker.handlers import Handler, HandlerOptions, Handlers
 from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.logs import log_of
+from pysqlbox.worker.registering import BatchHandlerOf, ClassHandler, HandlerOf
 from pysqlbox.worker.results import Delay
 from pysqlbox.worker.settings import DEFAULTS, Settings, WorkerOptions, checked_names, whole
 from pysqlbox.worker.signals import signals
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Worker"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Object = TypeVar("_Object")
 
 
 class Worker:
@@ -49,9 +51,13 @@ class Worker:
         self._run: WorkerRun | None = None
         self._past = Tally()
 
-    def handler(
-        self, topic: str | type, **options: Unpack[HandlerOptions]
-    ) -> Callable[[_Function], _Function]:
+    @overload
+    def handler(self, topic: str, **options: Unpack[HandlerOptions]) -> HandlerOf: ...
+
+    @overload
+    def handler(self, topic: type[_Object], **options: Unpack[HandlerOptions]) -> ClassHandler[_Object]: ...
+
+    def handler(self, topic: str | type[Any], **options: Unpack[HandlerOptions]) -> Any:
         """Register the handler of a topic, or of a message class that carries its topic.
 
         ``concurrency``: how many may run at once; ``timeout``: how long it may take. ``transactional``: run
@@ -60,11 +66,10 @@ class Worker:
         """
         return self._register(topic, batch=False, options=options)
 
-    def batch_handler(
-        self, topic: str | type, **options: Unpack[HandlerOptions]
-    ) -> Callable[[_Function], _Function]:
+    def batch_handler(self, topic: str | type[Any], **options: Unpack[HandlerOptions]) -> BatchHandlerOf:
         """Register a handler that gets a list of messages and answers None, or a result for each."""
-        return self._register(topic, batch=True, options=options)
+        register: BatchHandlerOf = self._register(topic, batch=True, options=options)
+        return register
 
     def add_handler(
         self,
@@ -214,14 +219,12 @@ class Worker:
     def __repr__(self) -> str:
         return f"Worker({', '.join(self._settings.boxes)} of {self.deployment!r}, {self.threads} threads)"
 
-    def _register(
-        self, topic: str | type, *, batch: bool, options: HandlerOptions
-    ) -> Callable[[_Function], _Function]:
+    def _register(self, topic: str | type[Any], *, batch: bool, options: HandlerOptions) -> Any:
         name = topic if isinstance(topic, str) else topic_of(topic)
         if not 1 <= len(name) <= 255:
             raise InvalidArgument("topic: must have 1 to 255 characters")
 
-        def register(function: _Function) -> _Function:
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
             self._handlers.add(Handler(name, function, batch=batch, **options))
             return function
 

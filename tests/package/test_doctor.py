@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_doctor_answers_findings(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize(("level", "is_bad"), [("ok", False), ("note", False), ("unknown", False)])
-def test_a_finding_says_whether_it_is_bad(level: str, is_bad: bool) -> None:
+def test_a_finding_says_whether_it_is_bad(level: Literal["ok", "note", "unknown"], is_bad: bool) -> None:
     assert Finding("c", level, "s", "d", None).is_bad is is_bad
     assert Finding("c", "warning", "s", "d", None).is_bad
     assert Finding("c", "error", "s", "d", None).is_bad
