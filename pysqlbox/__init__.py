@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pysqlbox.async_deployment import AsyncDeployment, connect_async
+from pysqlbox.audit import AsyncAudit, Audit
 from pysqlbox.deployment import Deployment, connect
 from pysqlbox.errors import (
     AccessDenied,
@@ -20,7 +21,10 @@ from pysqlbox.joins import AsyncJoins, Joins
 from pysqlbox.ledger import AsyncLedger, Ledger
 from pysqlbox.messages import (
     AlreadyProcessed,
+    AuditEntry,
+    BoxMetrics,
     DeadCause,
+    DeadLetterCause,
     Enqueued,
     Extended,
     Finding,
@@ -45,12 +49,14 @@ from pysqlbox.messages import (
     StoredOutboxMessage,
     TopicStats,
     WaitEnqueued,
+    WorkerSeen,
 )
 from pysqlbox.outbox import AsyncOutbox, Outbox
 from pysqlbox.retry import Retries
 from pysqlbox.schedules import AsyncSchedules, Schedules
 from pysqlbox.serializer import JsonSerializer, Serializer
 from pysqlbox.store import OutboxStore
+from pysqlbox.stores import HashRing, Router, Stores
 from pysqlbox.typed import Undecodable, message
 from pysqlbox.worker import Ack, DeadLetter, NonRetryable, Release, Result, Retry, Worker
 
@@ -58,22 +64,28 @@ __all__ = [
     "AccessDenied",
     "Ack",
     "AlreadyProcessed",
+    "AsyncAudit",
     "AsyncDeployment",
     "AsyncInbox",
     "AsyncJoins",
     "AsyncLedger",
     "AsyncOutbox",
     "AsyncSchedules",
+    "Audit",
+    "AuditEntry",
+    "BoxMetrics",
     "Busy",
     "DatabaseUnavailable",
     "DeadCause",
     "DeadLetter",
+    "DeadLetterCause",
     "Deployment",
     "DriverMissing",
     "Enqueued",
     "Extended",
     "Finding",
     "Group",
+    "HashRing",
     "Idempotent",
     "Inbox",
     "InboxDeadLetter",
@@ -103,6 +115,7 @@ __all__ = [
     "Retried",
     "Retries",
     "Retry",
+    "Router",
     "Schedule",
     "ScheduleClock",
     "ScheduleFired",
@@ -111,10 +124,12 @@ __all__ = [
     "Serializer",
     "StoredInboxMessage",
     "StoredOutboxMessage",
+    "Stores",
     "TopicStats",
     "Undecodable",
     "WaitEnqueued",
     "Worker",
+    "WorkerSeen",
     "__version__",
     "connect",
     "connect_async",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
 from pysqlbox.async_pool import AsyncPool
 from pysqlbox.async_transaction import driver_connection
+from pysqlbox.audit import AsyncAudit
 from pysqlbox.deployment import Deployment
 from pysqlbox.deployment_base import DeploymentBase, refuse_bytes
 from pysqlbox.drivers import Target, Values
@@ -27,7 +28,7 @@ from pysqlbox.outbox import AsyncOutbox
 from pysqlbox.retry import Retries
 from pysqlbox.schedules import AsyncSchedules
 from pysqlbox.serializer import Serializer
-from pysqlbox.steps import Awaiting, Call, Described, drive_async
+from pysqlbox.steps import Awaiting, BoxNames, Call, Described, drive_async
 
 if TYPE_CHECKING:
     from pysqlbox.deploy.plan import Plan
@@ -99,6 +100,7 @@ class AsyncDeployment(DeploymentBase, Awaiting):
         self.joins = AsyncJoins(self)
         self.ledger = AsyncLedger(self)
         self.schedules = AsyncSchedules(self)
+        self.audit = AsyncAudit(self)
         self._boxes: dict[str, AsyncOutbox | AsyncInbox] = {"outbox": self.outbox, "inbox": self.inbox}
 
     @overload
@@ -161,16 +163,25 @@ class AsyncDeployment(DeploymentBase, Awaiting):
             try:
                 await self._driver.commit(raw)
             except error_type as error:
-                raise self.driver.map_error(error, self.target) from error
+                raise self.driver.map_error(error, self.target).concerns(self.store_key) from error
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Any]:
         """A pooled connection in autocommit: psycopg's AsyncConnection, or pyodbc's, which blocks."""
-        raw = await self._take(time.monotonic())
+        try:
+            raw = await self._take(time.monotonic())
+        except PysqlboxError as error:
+            error.concerns(self.store_key)
+            raise
         try:
             yield raw
         finally:
             await self._pool.give_back(raw)
+
+    @property
+    def pool(self) -> AsyncPool:
+        """The connections that calls without ``connection=`` use."""
+        return self._pool
 
     async def migrate(self, **options: Any) -> Plan:
         """Deploy the schema or bring it up to date; options as of ``pysqlbox.deploy.migrate.migrate``."""
@@ -217,15 +228,21 @@ class AsyncDeployment(DeploymentBase, Awaiting):
 
     async def perform(self, call: Call[Any]) -> list[Values]:
         """Make one call of a described method."""
-        refuse_bytes(call)
-        if call.connection is None:
-            return await self._perform_pooled(call)
-        raw = await driver_connection(self._driver, self.target, call.connection)
-        if not self._checked:
-            await self._check_on(raw)
-        return await self._fetch(raw, call)
+        try:
+            refuse_bytes(call)
+            if call.connection is None:
+                return await self._perform_pooled(call)
+            raw = await driver_connection(self._driver, self.target, call.connection)
+            if not self._checked:
+                await self._check_on(raw)
+            return await self._fetch(raw, call)
+        except PysqlboxError as error:
+            error.concerns(self.store_key)
+            raise
 
     async def _fetch(self, raw: Any, call: Call[Any]) -> list[Values]:
+        if type(call) is BoxNames:
+            return [(name,) for name in await self._driver.boxes(raw, self.schema)]
         if call.probe:
             return [(await self._driver.has_routine(raw, self.schema, call.routine),)]
         return await self._driver.fetch(raw, self.schema, call.routine, call.arguments)

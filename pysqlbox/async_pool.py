@@ -58,6 +58,16 @@ class AsyncPool:
         """How many connections are open, in use or idle."""
         return len(self._opened_at)
 
+    @property
+    def idle(self) -> int:
+        """How many of them nobody uses."""
+        return len(self._idle)
+
+    @property
+    def size(self) -> int:
+        """How many there may be."""
+        return self._size
+
     async def take(self) -> Any:
         """A connection that works, as far as can be told cheaply; give it back."""
         self._belong()

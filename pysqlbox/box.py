@@ -24,7 +24,7 @@ from pysqlbox.arguments import (
     whole_seconds,
 )
 from pysqlbox.drivers import Values
-from pysqlbox.messages import DeadCause, Extended, Group, Retried, TopicStats
+from pysqlbox.messages import DeadCause, DeadLetterCause, Extended, Group, Retried, TopicStats, WorkerSeen
 from pysqlbox.names import Kind
 from pysqlbox.steps import Call, Named, Steps, routine
 
@@ -255,6 +255,23 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
         """The messages that died last by topic and cause, most first; one fault is one of them."""
         rows = yield self._call("dead_causes", {"limit": integer("limit", limit)}, connection, repeat=True)
         return [DeadCause(*row) for row in rows]
+
+    @routine
+    def dead_letter_causes(
+        self, *, limit: int = 100, after_id: int = 0, topic: str | None = None, connection: Any = None
+    ) -> Steps[_List[DeadLetterCause]]:
+        """Dead messages, each with its cause, by id, from behind ``after_id`` on; see dead_causes."""
+        arguments = given(
+            {"limit": integer("limit", limit), "after_id": integer("after_id", after_id)}, {"topic": topic}
+        )
+        rows = yield self._call("dead_letter_causes", arguments, connection, repeat=True)
+        return [DeadLetterCause(*row) for row in rows]
+
+    @routine
+    def workers(self, *, limit: int = 100, connection: Any = None) -> Steps[_List[WorkerSeen]]:
+        """Who holds leases of the box, or was done with something within the last minutes."""
+        rows = yield self._call("workers", {"limit": integer("limit", limit)}, connection, repeat=True)
+        return [WorkerSeen(*row) for row in rows]
 
     @routine
     def groups(

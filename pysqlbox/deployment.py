@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
+from pysqlbox.audit import Audit
 from pysqlbox.deployment_base import DeploymentBase, refuse_bytes
 from pysqlbox.drivers import Target, Values
 from pysqlbox.drivers.embedded import EmbeddedServer
@@ -23,7 +24,7 @@ from pysqlbox.pool import Pool
 from pysqlbox.retry import Retries
 from pysqlbox.schedules import Schedules
 from pysqlbox.serializer import Serializer
-from pysqlbox.steps import Blocking, Call, Described, drive
+from pysqlbox.steps import Blocking, BoxNames, Call, Described, drive
 from pysqlbox.transaction import driver_connection
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class Deployment(DeploymentBase, Blocking):
         self.joins = Joins(self)
         self.ledger = Ledger(self)
         self.schedules = Schedules(self)
+        self.audit = Audit(self)
         self._boxes: dict[str, Outbox | Inbox] = {"outbox": self.outbox, "inbox": self.inbox}
 
     @overload
@@ -154,22 +156,35 @@ class Deployment(DeploymentBase, Blocking):
             try:
                 raw.commit()
             except error_type as error:
-                raise self.driver.map_error(error, self.target) from error
+                raise self.driver.map_error(error, self.target).concerns(self.store_key) from error
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[Any]:
         """A pooled psycopg or pyodbc connection in autocommit."""
-        raw = self._take(time.monotonic())
+        try:
+            raw = self._take(time.monotonic())
+        except PysqlboxError as error:
+            error.concerns(self.store_key)
+            raise
         try:
             yield raw
         finally:
             self._pool.give_back(raw)
 
+    @property
+    def pool(self) -> Pool:
+        """The connections that calls without ``connection=`` use."""
+        return self._pool
+
     def migrate(self, **options: Any) -> Plan:
         """Deploy the schema or bring it up to date; options as of ``pysqlbox.deploy.migrate.migrate``."""
         from pysqlbox.deploy.migrate import migrate
 
-        plan = migrate(self.target, schema=self.schema, **options)
+        try:
+            plan = migrate(self.target, schema=self.schema, **options)
+        except PysqlboxError as error:
+            error.concerns(self.store_key)
+            raise
         self._forget()
         return plan
 
@@ -196,15 +211,21 @@ class Deployment(DeploymentBase, Blocking):
 
     def perform(self, call: Call[Any]) -> list[Values]:
         """Make one call of a described method."""
-        refuse_bytes(call)
-        if call.connection is None:
-            return self._perform_pooled(call)
-        raw = driver_connection(self.driver, self.target, call.connection)
-        if not self._checked:
-            self._check_on(raw)
-        return self._fetch(raw, call)
+        try:
+            refuse_bytes(call)
+            if call.connection is None:
+                return self._perform_pooled(call)
+            raw = driver_connection(self.driver, self.target, call.connection)
+            if not self._checked:
+                self._check_on(raw)
+            return self._fetch(raw, call)
+        except PysqlboxError as error:
+            error.concerns(self.store_key)
+            raise
 
     def _fetch(self, raw: Any, call: Call[Any]) -> list[Values]:
+        if type(call) is BoxNames:
+            return [(name,) for name in self.driver.boxes(raw, self.schema)]
         if call.probe:
             return [(self.driver.has_routine(raw, self.schema, call.routine),)]
         return self.driver.fetch(raw, self.schema, call.routine, call.arguments)

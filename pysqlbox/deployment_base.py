@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from pysqlbox.drivers import Driver, Target, Values, driver_for
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, NotFound, PysqlboxError, SchemaMismatch
-from pysqlbox.messages import Finding
-from pysqlbox.names import Kind, check_schema_name
+from pysqlbox.messages import BoxMetrics, Finding
+from pysqlbox.names import Kind, NamedBox, StoreKey, check_schema_name
 from pysqlbox.paths import migrations_root
 from pysqlbox.retry import Retries
 from pysqlbox.serializer import JsonSerializer, Serializer
-from pysqlbox.steps import Call, Probe, Steps, routine
+from pysqlbox.steps import BoxNames, Call, Probe, Steps, routine
 
 __all__ = ["DeploymentBase", "known_version", "refuse_bytes"]
 
@@ -38,6 +38,8 @@ class DeploymentBase:
         self.driver: Driver = driver_for(target.dialect)
         self.serializer: Serializer = serializer or JsonSerializer()
         self.store = store or f"{target.display} {schema}"
+        #: The key under which it is one of several stores; every error that concerns it carries it.
+        self.store_key: StoreKey | None = None
         self.retries = retries or Retries()
         self._checked = False
         #: What message_ids that are drawn here carry, once it was asked for.
@@ -66,15 +68,33 @@ class DeploymentBase:
         return None if place is None else int(place)
 
     @routine
+    def schema_boxes(self, *, connection: Any = None) -> Steps[list[NamedBox]]:
+        """The boxes of this deployment, the default ones first."""
+        rows = yield Call("schema_boxes", {}, connection, True)
+        return [NamedBox(*row) for row in rows]
+
+    @routine
+    def boxes(self) -> Steps[list[str]]:
+        """The names of all boxes of this deployment that this user may see."""
+        rows = yield BoxNames()
+        return sorted(str(row[0]) for row in rows)
+
+    @routine
     def drawing_place(self) -> Steps[int]:
         """What message_ids that are drawn here carry; asked once, for a place is for good."""
         return self.draw_place()
 
     @routine
-    def doctor(self, *, connection: object = None) -> Steps[list[Finding]]:
+    def doctor(self, *, connection: Any = None) -> Steps[list[Finding]]:
         """What a DBA should know about this deployment: a row for each thing found, and for each check."""
         rows = yield Call("doctor", {}, connection, True)
         return [Finding(*row) for row in rows]
+
+    @routine
+    def metrics(self, *, connection: Any = None) -> Steps[list[BoxMetrics]]:
+        """What monitoring asks of every box: by topic, and in total where the topic is None."""
+        rows = yield Call("metrics", {}, connection, True)
+        return [BoxMetrics(*row) for row in rows]
 
     def draw_place(self) -> Steps[int]:
         """The steps of drawing_place, none after the first time."""
@@ -94,7 +114,8 @@ class DeploymentBase:
                 return "inbox"
             if (yield from Probe(f"{name}_enqueue")):
                 return "outbox"
-        raise NotFound(f"box {name!r}: schema {self.schema!r} has none of that name, or it may not be used")
+        missing = f"box {name!r}: schema {self.schema!r} has none of that name, or it may not be used"
+        raise NotFound(missing).concerns(self.store_key)
 
     def _box_kind(self, name: str, wanted: Kind | None) -> Steps[Kind]:
         found = yield from self.kind_of(name)

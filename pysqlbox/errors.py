@@ -2,7 +2,7 @@
 
 PysqlboxError
  ├── InvalidArgument      (also a ValueError)   an argument broke a rule
- ├── NotFound             (also a LookupError)  no such join, message or box
+ ├── NotFound             (also a LookupError)  no such join, message, box or store
  ├── InvalidState         the step is not allowed now
  ├── SchemaMismatch       schema missing, or newer than this release
  ├── DatabaseUnavailable  unreachable, or a transient fault after retries
@@ -11,6 +11,11 @@ PysqlboxError
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from pysqlbox.names import StoreKey
 
 __all__ = [
     "AccessDenied",
@@ -27,13 +32,26 @@ __all__ = [
 class PysqlboxError(Exception):
     """Base of everything pysqlbox raises on purpose."""
 
+    #: The key of the store that it concerns, where there are several; the text ends with it.
+    store: StoreKey | None = None
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if self.store is None else f"{text} [{self.store}]"
+
+    def concerns(self, store: StoreKey | None) -> Self:
+        """Note the store that it concerns, unless one is noted already."""
+        if self.store is None:
+            self.store = store
+        return self
+
 
 class InvalidArgument(PysqlboxError, ValueError):
     """An argument is null, empty, too long, out of range or malformed; nothing was written."""
 
 
 class NotFound(PysqlboxError, LookupError):
-    """There is no such join, message or box."""
+    """There is no such join, message, box or store."""
 
 
 class InvalidState(PysqlboxError):

@@ -12,7 +12,10 @@ from uuid import UUID
 
 __all__ = [
     "AlreadyProcessed",
+    "AuditEntry",
+    "BoxMetrics",
     "DeadCause",
+    "DeadLetterCause",
     "Enqueued",
     "Extended",
     "Finding",
@@ -37,6 +40,7 @@ __all__ = [
     "StoredOutboxMessage",
     "TopicStats",
     "WaitEnqueued",
+    "WorkerSeen",
 ]
 
 Headers = dict[str, object]
@@ -311,6 +315,28 @@ class TopicStats:
 
 
 @dataclass(frozen=True, slots=True)
+class BoxMetrics:
+    """What monitoring asks of one topic of a box, or of the whole box where ``topic`` is None."""
+
+    box: str
+    topic: str | None
+    ready: int
+    scheduled: int
+    in_flight: int
+    done: int
+    dead: int
+    #: Of those dead: what neither expired nor was cancelled.
+    given_up: int
+    expired_leases: int
+    oldest_ready_seconds: float | None
+    oldest_dead_seconds: float | None
+    #: From here on only of the whole box.
+    blocked_groups: int | None
+    longest_blocked_seconds: float | None
+    upkeep_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class DeadCause:
     """Dead letters of one topic and one cause.
 
@@ -323,6 +349,26 @@ class DeadCause:
     oldest_died_at: datetime | None
     newest_died_at: datetime
     sample_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterCause:
+    """A dead letter and its cause, as DeadCause has it."""
+
+    id: int
+    topic: str | None
+    cause: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """Who works on a box: what it holds, until when at least, what it has done in the last minutes."""
+
+    owner_token: UUID
+    in_flight: int
+    locked_until: datetime | None
+    done_lately: int
+    last_done_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +498,19 @@ class ScheduleClock:
     now_at: datetime
     is_due: bool
     next_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """A change that was noted: when, who, what, to what, and how many."""
+
+    id: int
+    changed_at: datetime
+    actor: str
+    action: str
+    subject: str | None
+    affected: int | None
+    detail: str | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,11 +6,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, get_args
+from uuid import UUID
 
 from pysqlbox.errors import InvalidArgument
 
 Dialect = Literal["postgres", "mssql"]
 Kind = Literal["outbox", "inbox"]
+#: What a store is called by whoever has several.
+StoreKey = str | UUID | int
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -22,6 +25,7 @@ IDENTIFIER_LIMIT = {"postgres": 63, "mssql": 128}
 RESERVED_BOX_NAMES = frozenset(
     {
         "admin",
+        "audit",
         "box",
         "internal",
         "join",

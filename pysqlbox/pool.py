@@ -141,6 +141,16 @@ class Pool:
         """How many connections are open, in use or idle."""
         return self._open
 
+    @property
+    def idle(self) -> int:
+        """How many of them nobody uses."""
+        return len(self._idle)
+
+    @property
+    def size(self) -> int:
+        """How many there may be."""
+        return self._size
+
     def _connect(self) -> Any:
         """Open a connection for which room was made."""
         try:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Awaiting",
     "Blocking",
+    "BoxNames",
     "Call",
     "Described",
     "Named",
@@ -64,7 +65,7 @@ class Call(Generic[R]):
     """
 
     __slots__ = ("arguments", "connection", "read", "repeat", "routine")
-    #: Whether only the routine's existence is asked for.
+    #: Whether it asks what there is, in place of running anything: see Probe and BoxNames.
     probe = False
 
     def __init__(
@@ -95,6 +96,16 @@ class Probe(Call[bool]):
 
     def __init__(self, routine: str) -> None:
         super().__init__(routine, {}, None, True, lambda rows: bool(rows[0][0]))
+
+
+class BoxNames(Call[list[Values]]):
+    """The question which boxes the schema has routines for."""
+
+    __slots__ = ()
+    probe = True
+
+    def __init__(self) -> None:
+        super().__init__("", {}, None, True)
 
 
 #: What a method of several calls is: calls out, rows in, and an answer at the end.

@@ -16,12 +16,16 @@ postgres_offered() { apt-cache depends postgresql 2>/dev/null | sed -n 's/.*Depe
 icu_here() { for lib in /usr/lib/*/libicuuc.so.[0-9]* /usr/lib/libicuuc.so.[0-9]* /usr/lib64/libicuuc.so.[0-9]*; do [ -e "$lib" ] && return 0; done; return 1; }
 icu_offered() { apt-cache pkgnames libicu 2>/dev/null | grep -E '^libicu[0-9]+$' | sort -V | tail -n 1; }
 
+chromium_here() { command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null; }
+
 missing() {
   has unixodbc || echo unixodbc
   has tdsodbc || echo tdsodbc
   has pgbouncer || echo pgbouncer
+  chromium_here || echo "chromium fonts-liberation"
   command -v spin >/dev/null || echo spin
   command -v gcc >/dev/null || command -v cc >/dev/null || echo "gcc libc6-dev"
+  command -v promtool >/dev/null || echo prometheus
   icu_here || icu_offered
   version=$(postgres_here)
   if [ -z "$version" ]; then
@@ -35,8 +39,10 @@ missing() {
 skipped() {
   has tdsodbc && has unixodbc || echo "  unixodbc, tdsodbc: tests on a T-SQL engine, unless Microsoft's ODBC driver is there"
   has pgbouncer || echo "  pgbouncer: tests behind a pooler"
+  chromium_here || echo "  chromium: tests of the dashboard in a browser"
   command -v spin >/dev/null && { command -v gcc >/dev/null || command -v cc >/dev/null; } ||
     echo "  spin, gcc: the models of the protocols (tests/models)"
+  command -v promtool >/dev/null || echo "  prometheus (promtool): the alert rules, evaluated on what is told (tests/metrics)"
   icu_here || echo "  libicu: the T-SQL compile gate"
   version=$(postgres_here)
   if [ -z "$version" ]; then

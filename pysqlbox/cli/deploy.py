@@ -100,7 +100,7 @@ def migrate(
     if not plan.changes:
         click.echo(f"schema {schema!r} is up to date at version {plan.version}; nothing to do")
         return
-    for line in _lines(plan, done=not dry_run):
+    for line in plan.lines(done=not dry_run):
         click.echo(line)
     verb = "would be" if dry_run else "is now"
     click.echo(f"schema {schema!r} {verb} at version {plan.target}")
@@ -123,7 +123,7 @@ def status(url: str | None, schema: str) -> None:
         return
     for identity in plan.drifted:
         click.echo(f"drift: {identity} was changed by hand")
-    for line in _lines(plan, done=False):
+    for line in plan.lines(done=False):
         click.echo(f"pending: {line}")
     if not plan.changes:
         click.echo("nothing is pending")
@@ -167,29 +167,3 @@ def _warn(plan: Plan) -> None:
             f"warning: {identity} was edited after it was applied; released tables change by a migration",
             err=True,
         )
-
-
-def _lines(plan: Plan, *, done: bool) -> Iterator[str]:
-    create, apply, drop = ("created", "applied", "dropped") if done else ("create", "apply", "drop")
-    if plan.schema:
-        yield f"{create} the schema"
-    if plan.boxes:
-        yield f"{'added' if done else 'add'} {_count(plan.boxes, 'box', 'boxes')}: {', '.join(plan.boxes)}"
-    if plan.numbered:
-        yield f"{'gave' if done else 'give'} it place {plan.place}, for good"
-    if plan.tables:
-        yield f"{apply} {_count(plan.tables, 'table file', 'table files')}"
-    if plan.routines:
-        yield f"{create} {_routines(plan.routines)}"
-    if plan.dropped:
-        yield f"{drop} {_routines(plan.dropped)}"
-
-
-def _count(items: list[str], one: str, many: str) -> str:
-    return f"{len(items)} {one if len(items) == 1 else many}"
-
-
-def _routines(items: list[str]) -> str:
-    """Their number, and their names as long as they are few."""
-    names = f": {', '.join(items)}" if len(items) <= 5 else ""
-    return _count(items, "routine or view", "routines and views") + names

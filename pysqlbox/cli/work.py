@@ -6,11 +6,12 @@ import importlib
 import inspect
 import logging
 import os
+import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +20,7 @@ from click.core import ParameterSource
 
 from pysqlbox.cli.options import DURATION, schema_option, url_option
 from pysqlbox.deployment import connect
+from pysqlbox.errors import InvalidArgument
 from pysqlbox.worker import Worker
 
 __all__ = ["work"]
@@ -41,6 +43,11 @@ REFRESH = 0.5
     help="How long running handlers may take to end.",
 )
 @click.option(
+    "--metrics",
+    metavar="[HOST]:PORT",
+    help="Serve GET /metrics there for Prometheus, of the worker and its deployment.",
+)
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -56,6 +63,7 @@ def work(
     threads: int | None,
     drain: bool,
     stop_timeout: timedelta,
+    metrics: str | None,
     log_level: str,
 ) -> None:
     """Run the worker WORKER of MODULE until SIGTERM or Ctrl-C, then let running handlers end.
@@ -68,12 +76,13 @@ def work(
       pysqlbox work shop.worker:worker
       pysqlbox work shop.worker:make_worker --url postgresql://… --threads 16
       pysqlbox work shop.worker:worker --drain
+      pysqlbox work shop.worker:worker --metrics :9464
     """
     found = _load(target)
     with _worker(ctx, found, url, schema) as worker:
         if threads is not None:
             worker.threads = threads
-        with _logging(log_level):
+        with _logging(log_level), _serving(metrics, worker):
             _run(worker, drain, stop_timeout)
 
 
@@ -159,6 +168,25 @@ def _logging(level: str) -> Iterator[None]:
     finally:
         root.removeHandler(handler)
         root.setLevel(before)
+
+
+@contextmanager
+def _serving(address: str | None, worker: Worker) -> Iterator[None]:
+    """Metrics of the worker while it runs, where they were asked for."""
+    if address is None:
+        yield
+        return
+    from pysqlbox.metrics.server import address_of, serving
+    from pysqlbox.metrics.worker import WorkerExporter
+
+    with ExitStack() as stack:
+        try:
+            where = address_of(address)
+            port = stack.enter_context(serving(where, WorkerExporter(worker).__str__))
+        except (InvalidArgument, OSError) as error:
+            raise click.BadParameter(str(error), param_hint="--metrics") from error
+        click.echo(f"metrics: http://{where[0] or socket.gethostname()}:{port}/metrics", err=True)
+        yield
 
 
 @contextmanager

@@ -156,6 +156,9 @@ class JoinedMssql(_Tsql, _Joined):
     def __init__(self, store: Store) -> None:
         super().__init__(store, mssql.database_error())
 
+    def savepoint_rollback(self, name: str) -> None:
+        """Nothing: an error ends the deployment, which rolls back its transaction, if the error has not."""
+
 
 class MssqlBackend(_Tsql):
     """SQL Server for the stock command: ``yoyo apply --database mssql://… migrations``."""

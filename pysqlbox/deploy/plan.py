@@ -48,6 +48,35 @@ class Plan:
             or self.version < self.target
         )
 
+    def lines(self, *, done: bool) -> list[str]:
+        """What there is to do, or what was done, a line for each kind of thing."""
+        create, apply, drop = ("created", "applied", "dropped") if done else ("create", "apply", "drop")
+        found = []
+        if self.schema:
+            found.append(f"{create} the schema")
+        if self.boxes:
+            names = ", ".join(self.boxes)
+            found.append(f"{'added' if done else 'add'} {_count(self.boxes, 'box', 'boxes')}: {names}")
+        if self.numbered:
+            found.append(f"{'gave' if done else 'give'} it place {self.place}, for good")
+        if self.tables:
+            found.append(f"{apply} {_count(self.tables, 'table file', 'table files')}")
+        if self.routines:
+            found.append(f"{create} {_routines(self.routines)}")
+        if self.dropped:
+            found.append(f"{drop} {_routines(self.dropped)}")
+        return found
+
+
+def _count(items: list[str], one: str, many: str) -> str:
+    return f"{len(items)} {one if len(items) == 1 else many}"
+
+
+def _routines(items: list[str]) -> str:
+    """Their number, and their names as long as they are few."""
+    names = f": {', '.join(items)}" if len(items) <= 5 else ""
+    return _count(items, "routine or view", "routines and views") + names
+
 
 class Deployment:
     """Brings a schema to what the release has, inside the store's transaction."""

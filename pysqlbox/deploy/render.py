@@ -43,8 +43,10 @@ FOLDERS: dict[str, Scope] = {
     "tables/inbox": "inbox",
     "tables/joins": "schema",
     "tables/ledger": "schema",
+    "tables/audit": "schema",
     "internal": "schema",
     "views/schema": "schema",
+    "views/audit": "schema",
     "views/queue": "queue",
     "views/outbox": "outbox",
     "views/inbox": "inbox",
@@ -53,12 +55,13 @@ FOLDERS: dict[str, Scope] = {
     "inbox": "inbox",
     "joins": "schema",
     "ledger": "schema",
+    "audit": "schema",
     "admin": "schema",
     "roles": "schema",
 }
 
 #: What a schema-level routine's name begins with, by folder.
-_PREFIXES = {"joins": "join_", "ledger": "ledger_", "internal": "_"}
+_PREFIXES = {"joins": "join_", "ledger": "ledger_", "audit": "audit_", "internal": "_"}
 
 _GO = re.compile(r"^[ \t]*GO[ \t]*$", re.IGNORECASE | re.MULTILINE)
 # File names only: a header may have a rule of a parameter called after.

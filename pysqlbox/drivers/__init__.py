@@ -49,6 +49,9 @@ class Driver(Protocol):
     def has_routine(self, connection: Any, schema: str, routine: str) -> bool:
         """Whether a schema has a routine of this name."""
 
+    def boxes(self, connection: Any, schema: str) -> list[str]:
+        """The names of the boxes that a schema has routines for."""
+
     def database_error(self) -> type[Exception]:
         """The base class of the driver's exceptions."""
 

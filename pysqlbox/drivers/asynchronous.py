@@ -25,6 +25,9 @@ class AsyncDriver(Protocol):
     async def has_routine(self, connection: Any, schema: str, routine: str) -> bool:
         """Whether a schema has a routine of this name."""
 
+    async def boxes(self, connection: Any, schema: str) -> list[str]:
+        """The names of the boxes that a schema has routines for."""
+
     def is_connection(self, value: object) -> bool:
         """Whether a value is a connection that fetch takes."""
 

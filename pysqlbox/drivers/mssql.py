@@ -241,6 +241,16 @@ def has_routine(connection: Any, schema: str, routine: str) -> bool:
         raise map_error(error) from error
 
 
+def boxes(connection: Any, schema: str) -> list[str]:
+    """The names of the boxes that a schema has routines for."""
+    text = "SELECT p.name FROM sys.procedures AS p WHERE p.schema_id = SCHEMA_ID(?)"
+    try:
+        names = [str(row[0]) for row in query(connection, text, schema)]
+    except _pyodbc().Error as error:
+        raise map_error(error) from error
+    return [name.removesuffix("_claim") for name in names if re.fullmatch("[a-z].*_claim", name)]
+
+
 def _numbers(error: BaseException | None) -> set[int]:
     if not isinstance(error, _pyodbc().Error) or len(error.args) < 2:
         return set()

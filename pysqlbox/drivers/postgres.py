@@ -49,6 +49,11 @@ HAS_ROUTINE = (
     " INNER JOIN pg_catalog.pg_namespace AS s ON s.oid = p.pronamespace"
     " WHERE s.nspname = %s AND p.proname = %s)"
 )
+BOX_NAMES = (
+    "SELECT DISTINCT left(p.proname, -6) FROM pg_catalog.pg_proc AS p"
+    " INNER JOIN pg_catalog.pg_namespace AS s ON s.oid = p.pronamespace"
+    " WHERE s.nspname = %s AND p.proname LIKE '%%\\_claim' AND p.proname !~ '^_'"
+)
 #: A cursor holds what it sent and got last, so one is kept only after a call that was small: an enqueue, say.
 _KEPT_COLUMNS, _KEPT_LENGTH = 4, 10_000
 #: What a server answers who connects wrongly; libpq keeps no SQLSTATE of that, only the text.
@@ -316,6 +321,16 @@ def has_routine(connection: Connection, schema: str, routine: str) -> bool:
             return row is not None and bool(row[0])
     except psycopg.Error as error:
         raise map_error(error) from error
+
+
+def boxes(connection: Connection, schema: str) -> list[str]:
+    """The names of the boxes that a schema has routines for."""
+    try:
+        with _Cursor(connection, row_factory=tuple_row) as cursor:
+            rows = cursor.execute(BOX_NAMES, (schema,), prepare=False).fetchall()
+    except psycopg.Error as error:
+        raise map_error(error) from error
+    return [str(row[0]) for row in rows]
 
 
 def run_script(connection: Connection, text: str) -> None:

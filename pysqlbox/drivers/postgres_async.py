@@ -14,6 +14,7 @@ from psycopg.rows import tuple_row
 from pysqlbox.drivers import Target, Values
 from pysqlbox.drivers.postgres import (
     ADAPTERS,
+    BOX_NAMES,
     HAS_ROUTINE,
     NOT_PREPARED,
     adapted,
@@ -86,6 +87,16 @@ async def has_routine(connection: Any, schema: str, routine: str) -> bool:
             await cursor.execute(HAS_ROUTINE, (schema, routine), prepare=False)
             row = await cursor.fetchone()
             return row is not None and bool(row[0])
+    except psycopg.Error as error:
+        raise map_error(error) from error
+
+
+async def boxes(connection: Connection, schema: str) -> list[str]:
+    """The names of the boxes that a schema has routines for."""
+    try:
+        async with _Cursor(connection, row_factory=tuple_row) as cursor:
+            await cursor.execute(BOX_NAMES, (schema,), prepare=False)
+            return [str(row[0]) for row in await cursor.fetchall()]
     except psycopg.Error as error:
         raise map_error(error) from error
 

@@ -45,6 +45,10 @@ class Threaded:
         """Whether a schema has a routine of this name."""
         return await self._in_thread(lambda: self._driver.has_routine(connection, schema, routine))
 
+    async def boxes(self, connection: Any, schema: str) -> list[str]:
+        """The names of the boxes that a schema has routines for."""
+        return await self._in_thread(lambda: self._driver.boxes(connection, schema))
+
     def is_connection(self, value: object) -> bool:
         """Whether a value is a connection that fetch takes."""
         return self._driver.is_connection(value)

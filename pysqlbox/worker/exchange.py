@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pysqlbox import watching
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.database import WorkerConnection
@@ -57,9 +58,7 @@ class Exchange:
         asked_at = time.monotonic()
         try:
             with self.connection() as connection:
-                messages = connection.settle(
-                    box.queue, self._owner, outcomes, claim, self._lease_seconds, topics
-                )
+                messages = self._settle(connection, box, outcomes, claim, topics)
         except PysqlboxError as error:
             self._failed(box, outcomes, error)
             scheduler.end_turn(thread)
@@ -69,7 +68,10 @@ class Exchange:
             scheduler.asked_nothing(thread, box, wakes)
             return
         box.log.debug("%s: claimed %d of %d", box.name, len(messages), claim)
-        self._note_lost(box, messages)
+        thread.tally.lost += self._note_lost(box, messages)
+        if thread.tally.figures is not None:
+            came_at = "first_seen_at" if box.queue.kind == "inbox" else "created_at"
+            thread.tally.figures.claimed(box.name, messages, self._lease_seconds, came_at)
         assignments, grouped = plan(box, messages, asked_at)
         if grouped:
             scheduler.groups_seen = True
@@ -77,14 +79,15 @@ class Exchange:
             thread, box, assignments, asked=claim, got=len(messages), progress=progress, wakes=wakes
         )
 
-    def _note_lost(self, box: ServedBox, messages: list[Any]) -> None:
-        """What this worker has claimed again is not what an older assignment still holds."""
+    def _note_lost(self, box: ServedBox, messages: list[Any]) -> int:
+        """What this worker has claimed again no older assignment holds any more; how many they were."""
         again = {message.id for message in messages if message.attempt}
-        if not again:
-            return
-        for assignment in self._held():
-            if assignment.box is box and assignment.lose(again):
+        lost = 0
+        for assignment in self._held() if again else ():
+            if assignment.box is box and (gone := assignment.lose(again)):
                 box.log.warning("%s: a message was claimed again while its handler runs", box.name)
+                lost += gone
+        return lost
 
     def _claim_size(self, box: ServedBox) -> int:
         scheduler = self._scheduler
@@ -97,11 +100,32 @@ class Exchange:
             return
         try:
             with contextlib.nullcontext(connection) if connection else self.connection() as used:
-                used.settle(box.queue, self._owner, outcomes, 0, self._lease_seconds, None)
+                self._settle(used, box, outcomes, 0, None)
         except PysqlboxError as error:
             self._failed(box, outcomes, error, connection)
         else:
             self._succeeded(box, outcomes)
+
+    def _settle(
+        self,
+        connection: WorkerConnection,
+        box: ServedBox,
+        outcomes: Outcomes,
+        claim: int,
+        topics: list[str] | None,
+    ) -> list[Any]:
+        """The call itself, told to whoever watches."""
+        watcher = watching.watcher
+        if watcher is None:
+            return connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
+        began = time.monotonic()
+        try:
+            messages = connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
+        except PysqlboxError as error:
+            watcher.exchanged(box, outcomes, [], time.monotonic() - began, error)
+            raise
+        watcher.exchanged(box, outcomes, messages, time.monotonic() - began, None)
+        return messages
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[WorkerConnection]:
@@ -154,7 +178,7 @@ class Exchange:
     def _settle_part(self, box: ServedBox, part: Outcomes, connection: WorkerConnection) -> None:
         """What is wrong with one must not cost the others."""
         try:
-            connection.settle(box.queue, self._owner, part, 0, self._lease_seconds, None)
+            self._settle(connection, box, part, 0, None)
         except DatabaseUnavailable:
             box.outcomes.give_back(part)
         except PysqlboxError as error:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
+from pysqlbox import watching
 from pysqlbox.typed import Undecodable
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.context import Context
@@ -114,7 +115,9 @@ class Handling:
                     results[message.id] = self.verdict(box, message, error, quiet=number > 0)
         if not assignment.finish():
             return False  # it took too long, and the lease keeper has decided already
-        box.note_cost(time.monotonic() - assignment.began_at, len(ours))
+        took = time.monotonic() - assignment.began_at
+        box.note_cost(took, len(ours))
+        tally.handled(box.name, handler.topic, took)
         if handler.transactional and all(isinstance(result, Ack) for result in results.values()):
             return self._committed(box, ours, tally)
         for message in ours:
@@ -124,7 +127,17 @@ class Handling:
     def _call(
         self, assignment: Assignment, handler: Handler, messages: list[Any], arguments: list[Any]
     ) -> Call:
-        """The handler itself, within every middleware."""
+        """The handler itself, within every middleware, and watched by whoever watches."""
+        call = self._within(assignment, handler, messages, arguments)
+        watcher = watching.watcher
+        if watcher is None:
+            return call
+        return watcher.handling(assignment.box, handler, messages, call)
+
+    def _within(
+        self, assignment: Assignment, handler: Handler, messages: list[Any], arguments: list[Any]
+    ) -> Call:
+        """The handler within every middleware."""
         argument: Any = arguments if handler.batch else arguments[0]
         middleware = self._handlers.middleware if handler.topic != JOIN_WAIT else ()
         if not middleware and not handler.takes_context and not handler.transactional:
@@ -167,24 +180,24 @@ class Handling:
             result = DeadLetter(result.error or f"given up after {message.attempt + 1} attempts")
         match result:
             case Ack():
-                tally.acked += 1
+                tally.count("acked", box.name, message.topic)
                 outcomes.acked.append(message.id)
             case DeadLetter():
-                tally.dead += 1
+                tally.count("dead", box.name, message.topic)
                 box.log.warning("%s: %s message %d is given up", box.name, message.topic, message.id)
                 outcomes.add(message.id, "fail", result.error or "given up by its handler")
             case Release():
-                tally.released += 1
+                tally.count("released", box.name, message.topic)
                 delay = self._settings.delay(box.log, message.attempt, result.delay)
                 outcomes.add(message.id, "release", delay=delay)
             case Retry():
-                tally.retried += 1
+                tally.count("retried", box.name, message.topic)
                 delay = self._settings.retry_delay(box.log, message.attempt + 1, result.delay)
                 outcomes.add(message.id, "retry", result.error, delay, box.limit_of(message.topic))
 
     def _committed(self, box: ServedBox, messages: list[Any], tally: Tally) -> bool:
         """The messages are done already, with what their handler wrote."""
-        tally.acked += len(messages)
+        tally.count("acked", box.name, messages[0].topic, len(messages))
         self._scheduler.settled()
         if any(message.group_id is not None for message in messages):
             self._scheduler.wake(box.name)  # for the next of the group
@@ -193,13 +206,15 @@ class Handling:
     def release(self, assignment: Assignment, tally: Tally) -> None:
         """Give back what was not begun."""
         for message in assignment.take_waiting():
-            tally.released += 1
+            tally.count("released", assignment.box.name, message.topic)
             assignment.box.outcomes.add(message.id, "release")
 
     def overran(self, assignment: Assignment, messages: list[Any], seconds: float, tally: Tally) -> None:
         """What it means that a handler did not end in time."""
         box = assignment.box
         reason = f"the handler did not end within {seconds:g} seconds"
+        if assignment.handler is not None:
+            tally.handled(box.name, assignment.handler.topic, seconds)
         for message in messages:
             box.log.error("%s: %s message %d: %s", box.name, message.topic, message.id, reason)
             self.note(assignment, message, Retry(error=reason), tally)

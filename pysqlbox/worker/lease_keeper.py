@@ -222,5 +222,6 @@ class LeaseKeeper:
         lost = sum(assignment.lose(set(found) - kept) for assignment, found in asked)
         for assignment, _ in asked:
             assignment.leased_at = asked_at
+        self.tally.lost += lost
         if lost:
             box.log.warning("%s: lost the lease of %d messages", box.name, lost)

@@ -11,6 +11,7 @@ import time
 from datetime import datetime
 from typing import Any
 
+from pysqlbox import watching
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, PysqlboxError
 from pysqlbox.messages import Schedule, ScheduleClock
 from pysqlbox.rules import due_times, rule_of
@@ -92,9 +93,13 @@ class Timetable:
             if scheduler.stopping:
                 return
             arguments = {"name": schedule.name, "due_at": at, "next_at": following}
+            began = time.monotonic()
             (row,) = connection.call(f"{self.box}_schedule_fire", arguments)
             if not row["fired"]:
                 return  # somebody else has moved it on, or it was changed: it shows again if it is due
+            if watching.watcher is not None:
+                (box,) = (each for each in scheduler.boxes if each.name == self.box)
+                watching.watcher.fired(box, schedule, row, time.monotonic() - began)
             self._log.info("%s: schedule %r fired message %s for %s", self.box, schedule.name, row["id"], at)
 
     def _skip(self, connection: WorkerConnection, schedule: Schedule, next_at: datetime | None) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.typed import topic_of
+from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.handlers import Handler, HandlerOptions, Handlers
 from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.logs import log_of
@@ -50,6 +51,7 @@ class Worker:
         self._lock = threading.Lock()
         self._run: WorkerRun | None = None
         self._past = Tally()
+        self._measured = False
 
     @overload
     def handler(self, topic: str, **options: Unpack[HandlerOptions]) -> HandlerOf: ...
@@ -209,6 +211,22 @@ class Worker:
                 [past] if run is None else [past, *run.tallies()], 0 if run is None else run.busy
             )
 
+    def measure(self) -> None:
+        """Keep figures by topic from now on, for ``figures()``; every message then costs a little more."""
+        with self._lock:
+            self._measured = True
+            if self._run is not None:
+                self._run.measure()
+
+    def figures(self) -> Figures:
+        """What was done by box and topic, with histograms, since ``measure()``."""
+        with self._lock:
+            run, past = self._run, self._past
+            found = Tally(figures=Figures())
+            for tally in [past] if run is None else [past, *run.tallies()]:
+                found.add(tally)
+        return found.figures or Figures()
+
     def __enter__(self) -> Self:
         self.start()
         return self
@@ -237,7 +255,7 @@ class Worker:
             self._run = WorkerRun(
                 self.deployment, self._settings, self._handlers, self._hooks, self._unknown_topics,
                 self.owner_token,
-                threads=self.threads, drain=drain, ended=self._forget, loop=loop,
+                threads=self.threads, drain=drain, measured=self._measured, ended=self._forget, loop=loop,
             )  # fmt: skip
             return self._run
 

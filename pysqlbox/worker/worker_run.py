@@ -16,6 +16,7 @@ from pysqlbox.worker.caretaker import LOCK_SECONDS, Caretaker, Chore
 from pysqlbox.worker.coroutines import Coroutines
 from pysqlbox.worker.database import Database
 from pysqlbox.worker.exchange import Exchange
+from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.handlers import Handler, Handlers
 from pysqlbox.worker.handling import Handling
 from pysqlbox.worker.hooks import Hooks
@@ -58,10 +59,11 @@ class WorkerRun:
         *,
         threads: int,
         drain: bool,
+        measured: bool = False,
         loop: asyncio.AbstractEventLoop | None = None,
         ended: Callable[[WorkerRun], None],
     ) -> None:
-        """``ended`` is told when it is over."""
+        """``measured``: figures are kept by topic. ``ended`` is told when it is over."""
         self._db = db
         self._settings = settings
         self._handlers = handlers
@@ -90,6 +92,7 @@ class WorkerRun:
         self._helpers: list[threading.Thread] = []
         self._bells: list[Callable[[], None]] = []
         self._tally = Tally()
+        self._measured = measured
         #: What ended the run before it had begun.
         self.failure: Exception | None = None
 
@@ -197,6 +200,8 @@ class WorkerRun:
             )  # fmt: skip
             self._scheduler, self._handling, self._exchange = scheduler, handling, exchange
             self._keeper = keeper
+            if self._measured:
+                self.measure()
             for _ in range(self._thread_count):
                 self._add_thread(scheduler, handling, exchange)
             self._helpers.append(self._spawn("keeper", lambda: keeper.run(self._over.is_set)))
@@ -207,6 +212,8 @@ class WorkerRun:
 
     def _add_thread(self, scheduler: Scheduler, handling: Handling, exchange: Exchange) -> None:
         thread = WorkerThread(scheduler, handling, exchange, self._coroutines, len(self._threads))
+        if self._measured:
+            thread.tally.figures = Figures()
         self._threads.append(thread)
         scheduler.joined()
         self._workers.append(self._spawn(str(len(self._workers) + 1), thread.run))
@@ -280,6 +287,13 @@ class WorkerRun:
             *keeper,
             *(thread.tally for thread in list(self._threads)),
         ]
+
+    def measure(self) -> None:
+        """Keep figures by topic from now on."""
+        self._measured = True
+        for tally in self.tallies():
+            if tally.figures is None:
+                tally.figures = Figures()
 
     def wait(self, seconds: float) -> bool:
         """Wait until nothing more is begun, at most so long; whether that has come."""
@@ -372,8 +386,8 @@ class WorkerRun:
             messages = assignment.take_handled()
             running += bool(messages)
             for message in messages:
-                self._tally.released += 1
                 box = assignment.box
+                self._tally.count("released", box.name, message.topic)
                 box.log.warning(
                     "%s: %s message %d is still being handled; released", box.name, message.topic, message.id
                 )

@@ -7,6 +7,7 @@ import logging
 import time
 from typing import Any
 
+from pysqlbox import watching
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.coroutines import Coroutines
 from pysqlbox.worker.exchange import Exchange
@@ -106,9 +107,10 @@ class WorkerThread:
         acked, by_topic = box.outcomes.acked, box.handlers.by_topic
         verbose = box.log.isEnabledFor(logging.INFO)
         began, count = time.monotonic(), 0
+        figures = tally.figures
         while not scheduler.stopping and (head := assignment.head) is not None:
             handler = by_topic.get(head.topic)
-            if handler is None or not handler.simple or box.handlers.middleware:
+            if handler is None or not handler.simple or box.handlers.middleware or watching.watcher:
                 break
             message = assignment.begin_quick(handler)
             if message is None:
@@ -125,6 +127,10 @@ class WorkerThread:
             if not assignment.finish():
                 return  # it took too long, and the lease keeper has decided already
             count += 1
+            if figures is not None:
+                of_topic = figures[box.name, message.topic]
+                of_topic.handling.add(time.monotonic() - assignment.began_at)
+                of_topic.acked += result is None  # the others are counted where they are noted
             if result is None:
                 acked.append(message.id)
                 tally.acked += 1

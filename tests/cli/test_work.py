@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
+import re
 import signal
+import socket
 import sys
 import textwrap
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -183,3 +187,40 @@ def test_logging_that_is_set_up_is_left_alone(capsys: pytest.CaptureFixture[str]
     finally:
         root.handlers[:] = handlers
         root.setLevel(level)
+
+
+def test_metrics_are_served_while_it_runs(run: Run, deployment: Deployment, write: Write) -> None:
+    """The address that the first line names is asked until the work is told of; then a signal ends it."""
+    _fill(deployment)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    told: list[str] = []
+
+    def look() -> None:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                    told.append(answer.read().decode())
+                if re.search(r'settled_messages_total\{.*topic="good",outcome="acked"\} 20\n', told[-1]):
+                    break
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    result = run("work", f"{write(MODULE)}:make", "--metrics", f"127.0.0.1:{port}", "--log-level", "warning")
+    watcher.join()
+    assert f"metrics: http://127.0.0.1:{port}/metrics\n" in result.stderr
+    assert 'outcome="acked"} 20\n' in told[-1]
+    assert "pysqlbox_up 1\n" in told[-1]
+    assert "s3cr3t" not in told[-1]
+
+
+@pytest.mark.dialect("postgres")
+def test_metrics_that_cannot_be_served_are_said(run: Run, write: Write) -> None:
+    target = f"{write(MODULE)}:make"
+    assert "must be a port or host:port" in run("work", target, "--metrics", "nowhere:x", code=2).output
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert "in use" in run("work", target, "--metrics", f"127.0.0.1:{port}", code=2).output

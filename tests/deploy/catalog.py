@@ -52,10 +52,9 @@ def catalog(url: str, schema: str) -> list[tuple[str, str, str]]:
             for row in execute_once(url, query.replace("{ns}", f"SCHEMA_ID({literal})"))
         ]
     quoted = quote_identifier(dialect, schema)
-    # As a qualifier, and in texts: as a name, quoted or not, and at the beginning of the roles' names.
-    own = re.compile(
-        "|".join(map(re.escape, (f"{quoted}.", f"{schema}.", literal, f"'{quoted}'", f"'{schema}_")))
-    )
+    # As a qualifier, and in texts: as a name, quoted or not, before a role, after "schema".
+    texts = (f"{quoted}.", f"{schema}.", literal, f"'{quoted}'", f"'{schema}_", f"'schema {literal[1:]}")
+    own = re.compile("|".join(map(re.escape, texts)))
     return sorted(
         # Babelfish numbers the defaults and table types that it names itself.
         (kind, re.sub(r"_\d{5,}$", "", name), own.sub("", text))

@@ -41,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "dialect(name): runs on the engines of one dialect only, postgres or mssql"
     )
+    config.addinivalue_line("markers", "only_engine(id): runs on this engine only")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -49,11 +50,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     mark = metafunc.definition.get_closest_marker("dialect")
     dialect = mark.args[0] if mark else None
+    only = metafunc.definition.get_closest_marker("only_engine")
     named = metafunc.config.getoption("engine")
     ids = [
         kind.id
         for kind in engine_kinds().values()
         if dialect in (None, kind.dialect)
+        and (only is None or kind.id == only.args[0])
         and (kind.id in named if named else not (kind.container and kind.missing))
     ]
     metafunc.parametrize("engine", ids, indirect=True, scope="session")

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from operator import attrgetter
 from typing import Any
 
 import pytest
 
 from pysqlbox import (
+    AsyncAudit,
     AsyncDeployment,
     AsyncInbox,
     AsyncJoins,
     AsyncLedger,
     AsyncOutbox,
     AsyncSchedules,
+    Audit,
     Deployment,
     Inbox,
     Joins,
@@ -29,7 +32,13 @@ from pysqlbox.ledger import LedgerMethods
 from pysqlbox.names import DIALECTS, Dialect
 from tools.routines import Routine, routines
 
-OWNERS: dict[str, type] = {"outbox": Outbox, "inbox": Inbox, "join": Joins, "ledger": Ledger}
+OWNERS: dict[str, type] = {
+    "outbox": Outbox,
+    "inbox": Inbox,
+    "join": Joins,
+    "ledger": Ledger,
+    "audit": Audit,
+}
 DEFAULTS = {
     ("claim", "lease_seconds"): 30,
     ("claim", "batch_size"): 50,
@@ -44,6 +53,9 @@ DEFAULTS = {
     ("list", "limit"): 100,
     ("list", "after_id"): 0,
     ("dead_causes", "limit"): 100,
+    ("dead_letter_causes", "limit"): 100,
+    ("dead_letter_causes", "after_id"): 0,
+    ("workers", "limit"): 100,
     ("groups", "limit"): 100,
     ("groups", "only_blocked"): False,
     ("schedule_due", "limit"): 100,
@@ -54,6 +66,7 @@ SHORTER = {("enqueue", "delay_seconds"): "delay"}
 """Arguments that Python calls otherwise: a delay may be a timedelta, and stands beside due_at."""
 
 
+@cache
 def _public(dialect: Dialect) -> dict[str, Routine]:
     found: dict[str, Routine] = {}
     for routine in routines(dialect):
@@ -63,7 +76,7 @@ def _public(dialect: Dialect) -> dict[str, Routine]:
 
 
 def _method(name: str) -> Callable[..., Any]:
-    if name in ("schema_place", "schema_version", "doctor"):
+    if name in ("schema_boxes", "schema_place", "schema_version", "doctor", "metrics"):
         owner: type = Deployment
         step = name
     else:
@@ -114,6 +127,7 @@ FACES: list[tuple[type, type]] = [
     (Joins, AsyncJoins),
     (Ledger, AsyncLedger),
     (Schedules, AsyncSchedules),
+    (Audit, AsyncAudit),
 ]
 WITHOUT_A_WAIT = {"worker"}
 """Methods that ask the database nothing, and so are the same on both faces."""
@@ -175,10 +189,13 @@ def test_messages_have_the_columns_of_their_routines() -> None:
         "outbox_dead_letters": pysqlbox.OutboxDeadLetter,
         "inbox_dead_letters": pysqlbox.InboxDeadLetter,
         "outbox_dead_causes": pysqlbox.DeadCause,
+        "outbox_dead_letter_causes": pysqlbox.DeadLetterCause,
+        "outbox_workers": pysqlbox.WorkerSeen,
         "outbox_groups": pysqlbox.Group,
         "outbox_extend": pysqlbox.Extended,
         "outbox_retry": pysqlbox.Retried,
         "outbox_stats": pysqlbox.TopicStats,
+        "metrics": pysqlbox.BoxMetrics,
         "inbox_already_processed": pysqlbox.AlreadyProcessed,
         "join_get": pysqlbox.Join,
         "join_list": pysqlbox.Join,

@@ -19,20 +19,24 @@ COLD = {
     "cleanup_dead",
     "configure",
     "dead_causes",
+    "dead_letter_causes",
     "dead_letters",
     "discard",
     "explain",
     "get",
     "groups",
 }
-COLD |= {"list", "pause", "reap", "replay", "resume", "stats"}
+COLD |= {"list", "pause", "reap", "replay", "resume", "stats", "workers"}
+METRICS = {"_inbox_metrics", "_outbox_metrics"}
 """Routines of operators and viewers; _reap, which claims call, is another one than reap."""
 
 DOCTORS = {name for name in TEXTS if name.endswith("_doctor")}
 """Each has a test of its own: they read much, rarely, and by plans made anew."""
 
 HOT = sorted(
-    name for name in TEXTS.keys() - DOCTORS if name.partition("box_")[2] not in COLD or name.startswith("_")
+    name
+    for name in TEXTS.keys() - DOCTORS - METRICS
+    if name.partition("box_")[2] not in COLD or name.startswith("_")
 )
 TABLES = "ready|scheduled|lease|group_member|message|done|dead|collapse"
 LARGE = re.compile(rf"\[infra\]\.\[(?:outbox|inbox)_(?:{TABLES})\]")

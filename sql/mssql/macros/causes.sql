@@ -129,3 +129,35 @@ as often as the line with the most of them has; 4 by all words at once. Texts ar
         ELSE w.short
     END
 {%- endmacro %}
+
+{#- What stands in for an error that there is none of: the status of a row of dead. -#}
+{% macro status(dead) -%}
+    CASE
+        WHEN {{ dead }}.expired = 1 THEN N'Expired'
+        WHEN {{ dead }}.cancelled = 1 THEN N'Cancelled'
+        ELSE N'{{ "Dead" if kind == "inbox" else "Failed" }}'
+    END
+{%- endmacro %}
+
+{#- The causes of the lines of @line, into @cause (no, cause). -#}
+{% macro fold() -%}
+    INSERT INTO @cause (no, cause)
+    SELECT f.no, {{ cut("f.cause", 200) | indent(4) }}
+    FROM (
+        SELECT
+            w.no,
+            LTRIM(RTRIM(STRING_AGG(
+                CONVERT(nvarchar(max), {{ folded() | indent(16) }}), N''
+            ) WITHIN GROUP (ORDER BY w.place))) COLLATE Latin1_General_100_BIN2 AS cause
+        FROM (
+            SELECT
+                l.no, CONVERT(int, j.[key]) AS place, j.value COLLATE Latin1_General_100_BIN2 AS word,
+                REPLACE(REPLACE(REPLACE(
+                    j.value COLLATE Latin1_General_100_BIN2, N'0', N'<>'), N'><', N''), N'<>', N'#'
+                ) AS short
+            FROM @line AS l
+            CROSS APPLY OPENJSON({{ words("l.line") | indent(8) }}) AS j
+        ) AS w
+        GROUP BY w.no
+    ) AS f;
+{%- endmacro %}

@@ -48,11 +48,7 @@ BEGIN
     INSERT INTO @letter (id, died_at, status, topic_key)
     SELECT TOP (10001)
         d.id, d.died_at,
-        CASE
-            WHEN d.expired = 1 THEN N'Expired'
-            WHEN d.cancelled = 1 THEN N'Cancelled'
-            ELSE N'{{ "Dead" if kind == "inbox" else "Failed" }}'
-        END,
+        {{ causes.status("d") | indent(4) }},
         d.topic_key
     FROM {{ box.dead }} AS d WITH (FORCESEEK ({{ key.ix_dead_age }} (died_at)))
     WHERE d.died_at >= CONVERT(datetime2(6), '0001-01-01')
@@ -75,25 +71,7 @@ BEGIN
     {{ causes.unquote() }}
     {{ causes.locate() }}
 
-    INSERT INTO @cause (no, cause)
-    SELECT f.no, {{ causes.cut("f.cause", 200) | indent(4) }}
-    FROM (
-        SELECT
-            w.no,
-            LTRIM(RTRIM(STRING_AGG(
-                CONVERT(nvarchar(max), {{ causes.folded() | indent(16) }}), N''
-            ) WITHIN GROUP (ORDER BY w.place))) COLLATE Latin1_General_100_BIN2 AS cause
-        FROM (
-            SELECT
-                l.no, CONVERT(int, j.[key]) AS place, j.value COLLATE Latin1_General_100_BIN2 AS word,
-                REPLACE(REPLACE(REPLACE(
-                    j.value COLLATE Latin1_General_100_BIN2, N'0', N'<>'), N'><', N''), N'<>', N'#'
-                ) AS short
-            FROM @line AS l
-            CROSS APPLY OPENJSON({{ causes.words("l.line") | indent(8) }}) AS j
-        ) AS w
-        GROUP BY w.no
-    ) AS f;
+    {{ causes.fold() }}
 
     SELECT a.topic, a.cause, a.messages, a.oldest_died_at, a.newest_died_at, a.sample_id
     FROM (

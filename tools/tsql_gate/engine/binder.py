@@ -16,8 +16,8 @@ from tools.tsql_gate.engine.finding import BINDER_STUBS, SYSTEM_STUBS, Finding, 
 FALSE_ALARMS = (
     # A system procedure whose parameter list is open, so that it cannot be stubbed.
     re.compile(r"Could not find stored procedure 'sys\.sp_executesql'"),
-    # A stub, for procedures that find this temporary table made by their caller; which makes it.
-    re.compile(r"already an object named '#pysqlbox_doctor'"),
+    # Stubs, for procedures that find these temporary tables made by their caller; which makes them.
+    re.compile(r"already an object named '#pysqlbox_(?:doctor|metrics)'"),
 )
 DATABASE = "gate"
 _CREATE_OR_ALTER = re.compile(r"^\s*CREATE\s+OR\s+ALTER\b", re.IGNORECASE | re.MULTILINE)

@@ -16,7 +16,7 @@ MODELLED = ("Create", "Grant", "Deny", "AlterTableAddTableElement", "AlterTableC
 """Statements that define something; the rest (guards, SET, DML, EXEC) is blanked in place."""
 FALSE_ALARMS = re.compile(
     r"unresolved reference to object \[sys\]\.\[sp_executesql\]"
-    r"|unresolved reference to object \[#pysqlbox_doctor\]"
+    r"|unresolved reference to object \[#pysqlbox_(?:doctor|metrics)\]"
 )
 """What cannot be stubbed: a system procedure whose parameter list is open, a caller's temporary table."""
 _PART = "#"

@@ -1,0 +1,108 @@
+// Keeps what is marked data-live as fresh as the server's page, and asks before what cannot be undone.
+"use strict";
+
+(() => {
+  const main = document.querySelector("main[data-every]");
+  const lamp = document.querySelector(".live");
+  let tag = null;
+  let busy = false;
+  let answered = Date.now();
+
+  const say = (state, text) => {
+    if (!lamp || lamp.dataset.state === state) return;
+    lamp.dataset.state = state;
+    lamp.classList.toggle("stale", state === "stale");
+    lamp.classList.toggle("idle", state === "idle");
+    lamp.textContent = text;
+  };
+
+  // A part that has the focus, a selection or an opened <details> in it waits until it is left alone.
+  const inUse = (part) => {
+    const focused = document.activeElement;
+    if (focused && focused !== part && part.contains(focused) && focused.matches("input, select, button")) return true;
+    const chosen = document.getSelection();
+    if (chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode)) return true;
+    return part.querySelector("details[open]") !== null;
+  };
+
+  const replace = (part, fresh) => {
+    const focused = document.activeElement;
+    const link = part.contains(focused) ? focused.getAttribute("href") : null;
+    const scrolled = [...part.querySelectorAll(".scroll")].map((each) => each.scrollLeft);
+    part.replaceChildren(...fresh.childNodes);
+    part.querySelectorAll(".scroll").forEach((each, number) => { each.scrollLeft = scrolled[number] || 0; });
+    if (link !== null) {
+      const again = [...part.querySelectorAll("a[href]")].find((each) => each.getAttribute("href") === link);
+      if (again) again.focus({ preventScroll: true });
+    }
+  };
+
+  const refresh = async () => {
+    if (busy || document.hidden) return;
+    busy = true;
+    try {
+      const headers = { "x-pysqlbox-live": "1" };
+      if (tag) headers["if-none-match"] = tag;
+      const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "manual" });
+      if (answer.status === 401) {
+        location.reload();
+        return;
+      }
+      if (answer.status !== 304) {
+        if (!answer.ok) throw new Error(String(answer.status));
+        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+        let whole = true;
+        for (const part of document.querySelectorAll("[data-live]")) {
+          const fresh = page.querySelector(`[data-live="${part.dataset.live}"]`);
+          if (!fresh || fresh.innerHTML === part.innerHTML) continue;
+          if (inUse(part)) whole = false;
+          else replace(part, fresh);
+        }
+        const next = page.querySelector("main[data-every]");
+        if (next) main.dataset.every = next.dataset.every;
+        tag = whole ? answer.headers.get("etag") : null;
+      }
+      answered = Date.now();
+      say("live", "live");
+    } catch {
+      if (Date.now() - answered > 5000) say("stale", "no answer");
+    } finally {
+      busy = false;
+    }
+  };
+
+  const again = () => setTimeout(async () => { await refresh(); again(); }, 1000 * Number(main.dataset.every));
+  if (main && Number(main.dataset.every) > 0) {
+    again();
+    document.addEventListener("visibilitychange", () => {
+      if (document.hidden) say("idle", "paused");
+      else refresh();
+    });
+  }
+
+  document.addEventListener("submit", (event) => {
+    const form = event.target;
+    const question = form.dataset.confirm;
+    if (question && !window.confirm(question)) {
+      event.preventDefault();
+      return;
+    }
+    // No second click while the first is under way.
+    if (form.method === "post") setTimeout(() => form.querySelectorAll("button").forEach((each) => { each.disabled = true; }));
+  });
+  window.addEventListener("pageshow", () => document.querySelectorAll("form button").forEach((each) => { each.disabled = false; }));
+
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
+  });
+
+  document.addEventListener("keydown", (event) => {
+    if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select, textarea")) return;
+    const field = document.querySelector("input[data-find]");
+    if (field) {
+      event.preventDefault();
+      field.focus();
+      field.select();
+    }
+  });
+})();

@@ -1,0 +1,134 @@
+"""Messages by status, and one message with its whole story."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from starlette.responses import Response
+
+from pysqlbox.boxes import AnyBox
+from pysqlbox.dashboard.ask import Ask
+from pysqlbox.dashboard.catalog import joins_of
+from pysqlbox.dashboard.masking import Shown
+from pysqlbox.dashboard.people import OPERATOR, VIEWER
+from pysqlbox.errors import InvalidArgument, NotFound
+from pysqlbox.inbox import Inbox
+from pysqlbox.outbox import Outbox
+
+__all__ = ["ENTRIES", "STATUSES"]
+
+STATUSES = {
+    "outbox": ("Ready", "InProgress", "Done", "Failed", "Expired", "Cancelled"),
+    "inbox": ("Seen", "Processing", "Done", "Dead", "Expired", "Cancelled"),
+}
+OVER = {"Done", "Failed", "Dead", "Expired", "Cancelled"}
+DEAD = OVER - {"Done"}
+_PAGE = 50
+
+
+def listing(ask: Ask) -> Response:
+    """One page of the messages in a status."""
+    boxes = ask.watch.boxes()
+    wanted = ask.query("box") or boxes[0].name
+    box = ask.db.box(wanted)
+    found = (ask.query("find") or "").strip()
+    if found:
+        return _find(ask, box, found)
+    statuses = STATUSES[box.kind]
+    status = ask.query("status") or statuses[0 if box.kind == "outbox" else 1]
+    if status not in statuses:
+        raise InvalidArgument(f"status: must be one of {', '.join(statuses)}")
+    topic, group, after = ask.query("topic"), ask.query("group"), ask.number("after")
+    rows = ask.watch.shared.get(
+        ("messages", box.name, status, topic, group, after),
+        2,
+        lambda: box.list(status, topic=topic, group_id=group, after_id=after, limit=_PAGE + 1),
+    )
+    return ask.page(
+        "messages.html",
+        title=f"{status} in {box.name}",
+        boxes=boxes, box=box, statuses=statuses, status=status, topic=topic, group=group, after=after,
+        rows=rows[:_PAGE], more=len(rows) > _PAGE,
+    )  # fmt: skip
+
+
+def message(ask: Ask) -> Response:
+    """One message, without payload and headers."""
+    return _message(ask, is_shown=False)
+
+
+def reveal(ask: Ask) -> Response:
+    """One message with payload and headers; who looked is noted first."""
+    ask.dashboard.audit(ask.person.name, "reveal", f"box {ask.path('box')}, message {ask.id()}", 1, None)
+    return _message(ask, is_shown=True)
+
+
+def _message(ask: Ask, *, is_shown: bool) -> Response:
+    box = ask.db.box(ask.path("box"))
+    found = box.get(ask.id())
+    steps = joins_of(ask.db, found.id, 20) if box.name == "outbox" else []
+    payload: Shown | None = None
+    headers: Shown | None = None
+    if is_shown:
+        masking = ask.dashboard.masking
+        payload = masking.payload(found.payload) if found.payload is not None else None
+        headers = masking.value(found.headers) if found.headers is not None else None
+    return ask.page(
+        "message.html",
+        title=f"Message {found.id} of {box.name}",
+        box=box, message=found, steps=steps, is_shown=is_shown, payload=payload, headers=headers,
+        is_over=found.status in OVER, is_dead=found.status in DEAD,
+        payload_length=len(found.payload or ""),
+    )  # fmt: skip
+
+
+def act(ask: Ask) -> Response:
+    """Replay, discard, cancel or make due one message."""
+    box = ask.db.box(ask.path("box"))
+    id, action = ask.id(), ask.path("action")
+    reason = f"cancelled by {ask.person.name}"
+    actions: dict[str, tuple[str, Callable[[Any], int]]] = {
+        "replay": ("replayed", lambda c: box.replay([id], connection=c)),
+        "discard": ("discarded", lambda c: box.discard([id], connection=c)),
+        "cancel": ("cancelled", lambda c: box.cancel([id], reason=reason, connection=c)),
+        "now": ("rescheduled", lambda c: box.reschedule([id], connection=c)),
+    }
+    if action not in actions:
+        raise NotFound("a message is replayed, discarded, cancelled or made due now")
+    said, change = actions[action]
+    affected = ask.act(action, f"box {box.name}, message {id}", change)
+    if action == "discard" and affected:
+        return ask.go("messages", box=box.name, said=said, n=affected)
+    return ask.go(f"messages/{box.name}/{id}", said=said, n=affected)
+
+
+def _find(ask: Ask, box: AnyBox, text: str) -> Response:
+    """Go to the message of an id or a message_id; an inbox's has its source in front: source/message_id."""
+    id: int | None = None
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        id = int(text)
+    elif isinstance(box, Outbox):
+        try:
+            found = box.find(UUID(text))
+        except ValueError:
+            raise InvalidArgument(f"find: {text!r} is neither an id nor a message_id (a uuid)") from None
+        id = None if found is None else found.id
+    elif isinstance(box, Inbox):
+        source, slash, message_id = text.partition("/")
+        if not slash:
+            raise InvalidArgument(f"find: {text!r} is neither an id nor source/message_id")
+        known = box.find(message_id, source)
+        id = None if known is None else known.id
+    if id is None:
+        raise NotFound(f"no message of {box.name} is {text!r}")
+    return ask.go(f"messages/{box.name}/{id}")
+
+
+ENTRIES = (
+    ("GET", "/messages", VIEWER, listing),
+    ("GET", "/messages/{box}/{id}", VIEWER, message),
+    ("POST", "/messages/{box}/{id}/reveal", OPERATOR, reveal),
+    ("POST", "/messages/{box}/{id}/{action}", OPERATOR, act),
+)

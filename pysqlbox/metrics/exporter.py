@@ -1,0 +1,158 @@
+"""Asks deployments for their figures, but never so often that monitoring becomes a load itself."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from pysqlbox.errors import PysqlboxError
+from pysqlbox.messages import BoxMetrics
+from pysqlbox.metrics.deployment import add_boxes, add_pool
+from pysqlbox.metrics.exposition import Families
+from pysqlbox.metrics.topics import TOPICS, Chosen
+
+if TYPE_CHECKING:
+    from pysqlbox.deployment import Deployment
+
+__all__ = ["Exporter", "text"]
+
+#: Asking takes up at most this part of one connection's time: whatever it took, the pause after it is longer.
+SHARE = 0.1
+#: A scrape waits so long for the database; then it says what was known before.
+ANSWER_SECONDS = 5.0
+#: What was known before is not told any more when it is older.
+STALE_SECONDS = 120.0
+
+_log = logging.getLogger("pysqlbox.metrics")
+
+
+class _Source:
+    """One deployment, its last answer, and the thread that fetches the next one."""
+
+    def __init__(self, db: Deployment) -> None:
+        self._db = weakref.ref(db)
+        self._lock = threading.Lock()
+        self._fetched = threading.Event()
+        self._fetching = False
+        self._next_at = 0.0
+        self.rows: list[BoxMetrics] = []
+        self.answered_at: float | None = None
+        self.took = 0.0
+        self.up = False
+        self.chosen: dict[str, Chosen] = {}
+
+    def begin(self) -> None:
+        """See to it that the answer is as fresh as it may be; returns at once."""
+        with self._lock:
+            if self._fetching or time.monotonic() < self._next_at:
+                return
+            self._fetching = True
+            self._fetched.clear()
+        threading.Thread(target=self._fetch, name="pysqlbox-metrics", daemon=True).start()
+
+    def wait(self, deadline: float) -> bool:
+        """Wait for the answer that is under way; whether the database has answered."""
+        if self._fetching and not self._fetched.wait(max(0.0, deadline - time.monotonic())):
+            return False
+        return self.up
+
+    def _fetch(self) -> None:
+        db = self._db()
+        began = time.monotonic()
+        up = False
+        try:
+            if db is not None:
+                self.rows = db.metrics()
+                self.answered_at = time.monotonic()
+                up = True
+        except PysqlboxError as error:
+            if self.up or self.answered_at is None:
+                _log.warning("no figures: %s [%s]", error, "" if db is None else db.store)
+        finally:
+            now = time.monotonic()
+            self.took = now - began
+            with self._lock:
+                self.up = up
+                self._next_at = now + self.took * (1 / SHARE - 1) if up else now
+                self._fetching = False
+            self._fetched.set()
+
+
+#: What was last asked of each deployment, by how many topics are shown.
+_sources: weakref.WeakKeyDictionary[Deployment, dict[int | None, _Source]] = weakref.WeakKeyDictionary()
+_lock = threading.Lock()
+
+
+def _source(db: Deployment, topics: int | None) -> _Source:
+    with _lock:
+        return _sources.setdefault(db, {}).setdefault(topics, _Source(db))
+
+
+class Exporter:
+    """The metrics of one or many deployments, as text for Prometheus.
+
+    Each scrape asks every deployment once, all at the same time, and waits a few seconds at most. A call that
+    took long is not made again before ten times as long has gone by; meanwhile its last answer is told.
+    """
+
+    def __init__(
+        self,
+        dbs: Deployment | Iterable[Deployment] | Mapping[object, Deployment],
+        *,
+        topics: int | None = TOPICS,
+    ) -> None:
+        """``topics``: how many topics of a box get series of their own; the others are one called ``other``.
+
+        None shows every topic.
+        """
+        self._dbs = dbs
+        self._topics = topics
+
+    def add_to(self, families: Families) -> None:
+        """Add what is known of the deployments."""
+        sources = [(db, _source(db, self._topics)) for db in self._deployments()]
+        for _, source in sources:
+            source.begin()
+        deadline = time.monotonic() + ANSWER_SECONDS
+        for db, source in sources:
+            key = getattr(db, "store_key", None)
+            labels = (("store", None if key is None else str(key)),)
+            up = source.wait(deadline)
+            families.get("pysqlbox_up", "gauge", "Whether the database has answered this scrape.").add(
+                up, labels
+            )
+            now, answered_at = time.monotonic(), source.answered_at
+            if answered_at is not None and now - answered_at <= STALE_SECONDS:
+                age = families.get("pysqlbox_metrics_age_seconds", "gauge", "How old these figures are.")
+                age.add(now - answered_at, labels)
+                took = families.get(
+                    "pysqlbox_metrics_query_seconds", "gauge", "How long the database took for them."
+                )
+                took.add(source.took, labels)
+                with _lock:
+                    add_boxes(families, source.rows, source.chosen, labels, self._topics)
+            add_pool(families, db.pool, labels)
+
+    def __str__(self) -> str:
+        families = Families()
+        self.add_to(families)
+        return str(families)
+
+    def _deployments(self) -> list[Deployment]:
+        dbs = self._dbs
+        if isinstance(dbs, Mapping):
+            return list(dbs.values())
+        return list(dbs) if isinstance(dbs, Iterable) else [dbs]
+
+
+def text(db: Deployment, *, topics: int | None = TOPICS) -> str:
+    """The metrics of a deployment as Prometheus reads them, content type ``metrics.CONTENT_TYPE``.
+
+    ``topics``: how many topics of a box get series of their own, the others being one called ``other``; None
+    shows every topic. Whoever serves many deployments keeps an ``Exporter`` of them.
+    """
+    return str(Exporter((db,), topics=topics))

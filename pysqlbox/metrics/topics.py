@@ -1,0 +1,41 @@
+"""Which topics get series of their own: a bounded number, and the same ones as long as they are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+__all__ = ["OTHER", "TOPICS", "Chosen"]
+
+#: How many topics of a box get series of their own, unless asked otherwise.
+TOPICS = 100
+#: The label of all the others together.
+OTHER = "other"
+
+
+class Chosen:
+    """The topics of one box that are shown by name. One that is shown stays shown while it is there."""
+
+    def __init__(self, limit: int | None = TOPICS) -> None:
+        """``limit``: None shows every topic, 0 none."""
+        self._limit = limit
+        self._shown: set[str] = set()
+
+    def label(self, weights: Mapping[str, float]) -> dict[str, str]:
+        """The label of each topic; where not all find a place, the heaviest do."""
+        if self._limit is None or len(weights) <= self._limit:
+            self._shown = set(weights)
+        else:
+            self._shown &= weights.keys()
+            others = sorted(weights.keys() - self._shown, key=lambda topic: (-weights[topic], topic))
+            self._shown.update(others[: self._limit - len(self._shown)])
+        return {topic: topic if topic in self._shown else OTHER for topic in weights}
+
+
+def summed(values: Iterable[float | None]) -> float:
+    """A sum in which what is not there is nothing."""
+    return sum(value for value in values if value is not None)
+
+
+def longest(values: Iterable[float | None]) -> float:
+    """The largest, 0 without any."""
+    return max((value for value in values if value is not None), default=0.0)

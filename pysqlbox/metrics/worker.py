@@ -1,0 +1,96 @@
+"""A worker's figures as families of metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pysqlbox.metrics.exporter import Exporter
+from pysqlbox.metrics.exposition import Families, Labels
+from pysqlbox.metrics.topics import TOPICS, Chosen
+from pysqlbox.worker.figures import Figures, TopicFigures
+
+if TYPE_CHECKING:
+    from pysqlbox.worker import Worker
+
+__all__ = ["WorkerExporter"]
+
+_OUTCOMES = ("acked", "retried", "released", "dead")
+
+
+class WorkerExporter:
+    """The metrics of one worker, and of the deployment that it serves, as text for Prometheus.
+
+    It makes the worker keep figures by topic, from then on.
+    """
+
+    def __init__(self, worker: Worker, *, topics: int | None = TOPICS, deployment: bool = True) -> None:
+        """``topics``: as of ``text``. ``deployment``: tell of the database as well, which is asked for it."""
+        self._worker = worker
+        self._topics = topics
+        self._chosen: dict[str, Chosen] = {}
+        self._exporter = Exporter((worker.deployment,), topics=topics) if deployment else None
+        worker.measure()
+
+    def __str__(self) -> str:
+        families = Families()
+        self.add_to(families)
+        if self._exporter is not None:
+            self._exporter.add_to(families)
+        return str(families)
+
+    def add_to(self, families: Families) -> None:
+        """Add what the worker has done and does."""
+        worker = self._worker
+        key = getattr(worker.deployment, "store_key", None)
+        labels: Labels = (("store", None if key is None else str(key)),)
+        stats = worker.stats()
+        for name, value, text in (
+            ("running", int(worker.is_running), "Whether the worker runs."),
+            ("threads", worker.threads, "How many handlers may run at once in threads."),
+            ("busy_threads", stats.busy_threads, "How many threads are at work."),
+        ):
+            families.get(f"pysqlbox_worker_{name}", "gauge", text).add(value, labels)
+        lost = families.get(
+            "pysqlbox_worker_lost_leases_total",
+            "counter",
+            "Messages whose lease was lost while they were here.",
+        )
+        lost.add(stats.lost_leases, labels)
+        for (box, topic), figures in sorted(self._shown(worker.figures()).items()):
+            _add_topic(families, figures, (*labels, ("box", box), ("topic", topic)))
+
+    def _shown(self, found: Figures) -> Figures:
+        """The figures by what is shown of the topics."""
+        weights: dict[str, dict[str, float]] = {}
+        for (box, topic), figures in found.items():
+            weights.setdefault(box, {})[topic] = figures.claimed
+        names = {
+            box: self._chosen.setdefault(box, Chosen(self._topics)).label(topics)
+            for box, topics in weights.items()
+        }
+        shown = Figures()
+        for (box, topic), figures in found.items():
+            shown[box, names[box][topic]].add_all(figures)
+        return shown
+
+
+def _add_topic(families: Families, figures: TopicFigures, labels: Labels) -> None:
+    consumed = families.get(
+        "pysqlbox_worker_consumed_messages_total", "counter", "Messages that this worker has claimed."
+    )
+    consumed.add(figures.claimed, labels)
+    settled = families.get(
+        "pysqlbox_worker_settled_messages_total", "counter", "What became of them: their handlers' results."
+    )
+    for outcome in _OUTCOMES:
+        settled.add(getattr(figures, outcome), (*labels, ("outcome", outcome)))
+    for name, histogram, text in (
+        ("handling", figures.handling, "How long handlers took, a batch counting once."),
+        (
+            "waiting",
+            figures.waiting,
+            "How long messages waited, from their due time until they were claimed.",
+        ),
+    ):
+        family = families.get(f"pysqlbox_worker_{name}_seconds", "histogram", text)
+        family.add_histogram(histogram.bounds, histogram.counts, histogram.total, labels)

@@ -1,0 +1,86 @@
+"""What a worker has done, topic by topic, for those who watch it: counts, and how long things took.
+
+Only kept while somebody asks (``worker.measure()``). Every thread has figures of its own, and writes to no
+others.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+__all__ = ["HANDLING_BOUNDS", "WAITING_BOUNDS", "Figures", "Histogram", "TopicFigures"]
+
+#: Up to how many seconds a handler took.
+HANDLING_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+#: Up to how many seconds a message waited, from its due time on, until it was claimed.
+WAITING_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 86400)
+
+
+class Histogram:
+    """How many values there were up to each bound, and above all of them; and their sum."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
+        self.total = 0.0
+
+    def add(self, value: float) -> None:
+        """One value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    def add_all(self, other: Histogram) -> None:
+        """The values of another one with the same bounds."""
+        self.counts = [own + theirs for own, theirs in zip(self.counts, other.counts, strict=True)]
+        self.total += other.total
+
+
+class TopicFigures:
+    """One topic of one box."""
+
+    __slots__ = ("acked", "claimed", "dead", "handling", "released", "retried", "waiting")
+
+    def __init__(self) -> None:
+        self.claimed = self.acked = self.retried = self.released = self.dead = 0
+        self.handling = Histogram(HANDLING_BOUNDS)
+        self.waiting = Histogram(WAITING_BOUNDS)
+
+    def add_all(self, other: TopicFigures) -> None:
+        """What another thread has done."""
+        self.claimed += other.claimed
+        self.acked += other.acked
+        self.retried += other.retried
+        self.released += other.released
+        self.dead += other.dead
+        self.handling.add_all(other.handling)
+        self.waiting.add_all(other.waiting)
+
+
+class Figures(dict[tuple[str, str], TopicFigures]):
+    """The figures of one thread, by box and topic."""
+
+    def __missing__(self, key: tuple[str, str]) -> TopicFigures:
+        made = self[key] = TopicFigures()
+        return made
+
+    def claimed(self, box: str, messages: Iterable[Any], lease_seconds: float, came_at: str) -> None:
+        """Note what a claim brought. All times are the database's, whose clock the lease's end tells."""
+        for message in messages:
+            figures = self[box, message.topic]
+            figures.claimed += 1
+            if message.last_error is not None and not message.attempt:
+                continue  # replayed: it was dead, and did not wait
+            since = getattr(message, came_at)
+            if message.due_at is not None and message.due_at > since:
+                since = message.due_at
+            waited = (message.locked_until - since).total_seconds() - lease_seconds
+            figures.waiting.add(max(waited, 0.0))
+
+    def add_all(self, other: Figures) -> None:
+        """What another thread has done; it may go on doing it meanwhile."""
+        for key, figures in list(other.items()):
+            self[key].add_all(figures)

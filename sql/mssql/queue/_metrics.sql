@@ -1,0 +1,129 @@
+{% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/clock.sql" as clock with context %}
+{% import "macros/stats.sql" as stats with context %}
+{% set came_at = "m.first_seen_at" if kind == "inbox" else "m.created_at" %}
+{% set since = "CASE WHEN m.due_at > " ~ came_at ~ " THEN m.due_at ELSE " ~ came_at ~ " END" %}
+
+-- One box's part of metrics.
+-- returns: box, topic, ready, scheduled, in_flight, done, dead, given_up, expired_leases, oldest_ready_seconds, oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds; into #pysqlbox_metrics, by topic, the total last, with a null topic
+-- errors: none
+-- locks: none
+-- role: internal
+CREATE OR ALTER PROCEDURE {{ box._metrics }}
+AS
+BEGIN
+    {{ arguments.begin() }}
+
+    DECLARE @now_at datetime2(6) = {{ clock.now() }};
+    DECLARE @is_paused bit = 0;
+    DECLARE @blocked bigint;
+    DECLARE @blocked_since datetime2(6);
+    DECLARE @upkeep_at datetime2(6);
+    DECLARE @figures TABLE (
+        topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
+        ready bigint NOT NULL,
+        scheduled bigint NOT NULL,
+        in_flight bigint NOT NULL,
+        done bigint NOT NULL,
+        dead bigint NOT NULL,
+        given_up bigint NOT NULL,
+        leases bigint NOT NULL,
+        since datetime2(6),
+        died_at datetime2(6)
+    );
+    {{ stats.known() }}
+
+    IF EXISTS (SELECT 1 FROM {{ box.paused }} AS p WHERE p.topic_key = N'.')
+        SET @is_paused = 1;
+
+    WITH died AS (
+        SELECT x.topic_key, COUNT_BIG(*) AS messages, MIN(x.died_at) AS first_at
+        FROM {{ box.dead }} AS x
+        WHERE x.topic_key IS NOT NULL AND x.cancelled = 0 AND x.expired = 0
+        GROUP BY x.topic_key
+    ),
+
+    lost AS (
+        SELECT x.topic_key, COUNT_BIG(*) AS leases
+        FROM {{ box.lease }} AS x
+        WHERE x.locked_until <= @now_at
+        GROUP BY x.topic_key
+    )
+
+    INSERT INTO @figures (topic_key, ready, scheduled, in_flight, done, dead, given_up, leases, since, died_at)
+    SELECT
+        k.topic_key, k.ready, k.scheduled, k.in_flight, k.done, k.dead, ISNULL(d.messages, 0), ISNULL(l.leases, 0),
+        CASE WHEN k.ready > 0 THEN k.since END, d.first_at
+    FROM @known AS k
+    LEFT JOIN died AS d ON d.topic_key = k.topic_key
+    LEFT JOIN lost AS l ON l.topic_key = k.topic_key
+    WHERE k.ready + k.scheduled + k.in_flight + k.dead > 0 OR k.done <> 0;
+
+    -- The groups of the oldest ten thousand members whose head is not due yet or of a paused topic, while the one behind it
+    -- is due.
+    SELECT @blocked = COUNT_BIG(*), @blocked_since = MIN(CASE WHEN n.since > h.since THEN n.since ELSE h.since END)
+    FROM (
+        SELECT DISTINCT f.group_key
+        FROM (
+            SELECT TOP (10000) gm.group_key
+            FROM {{ box.group_member }} AS gm WITH (FORCESEEK)
+            WHERE gm.id > 0
+            ORDER BY gm.id
+        ) AS f
+    ) AS g
+    CROSS APPLY (
+        SELECT TOP (1)
+            m.id, {{ came_at }} AS since,
+            CASE
+                WHEN m.due_at > @now_at OR @is_paused = 1 THEN 1
+                WHEN EXISTS (SELECT 1 FROM {{ box.paused }} AS p WHERE p.topic_key = m.topic + N'.') THEN 1
+                ELSE 0
+            END AS is_blocking
+        FROM {{ box.group_member }} AS gm
+        INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = gm.id
+        WHERE gm.group_key = g.group_key
+        ORDER BY gm.id
+    ) AS h
+    CROSS APPLY (
+        SELECT TOP (1) {{ since }} AS since
+        FROM {{ box.group_member }} AS gm
+        INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = gm.id
+        WHERE gm.group_key = g.group_key AND gm.id > h.id
+        ORDER BY gm.id
+    ) AS n
+    WHERE h.is_blocking = 1 AND h.since <= @now_at AND n.since <= @now_at
+        AND NOT EXISTS (SELECT 1 FROM {{ box.lease }} AS l WHERE l.group_key = g.group_key AND l.group_key IS NOT NULL);
+
+    SET @upkeep_at = (
+        SELECT e.last_seen_at
+        FROM {{ db.ledger }} AS e
+        WHERE e.ledger_key = {{ ("pysqlbox:cleanup:" ~ box_name ~ ".") | literal }}
+    );
+
+    INSERT INTO #pysqlbox_metrics (
+        box, topic, ready, scheduled, in_flight, done, dead, given_up, expired_leases, oldest_ready_seconds,
+        oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds
+    )
+    SELECT
+        {{ box_name | literal }}, LEFT(f.topic_key, LEN(f.topic_key) - 1), f.ready, f.scheduled, f.in_flight, f.done, f.dead,
+        f.given_up, f.leases,
+        CONVERT(float, DATEDIFF_BIG(MICROSECOND, f.since, @now_at)) / 1000000,
+        CONVERT(float, DATEDIFF_BIG(MICROSECOND, f.died_at, @now_at)) / 1000000,
+        NULL, NULL, NULL
+    FROM @figures AS f
+    ORDER BY f.topic_key;
+
+    INSERT INTO #pysqlbox_metrics (
+        box, topic, ready, scheduled, in_flight, done, dead, given_up, expired_leases, oldest_ready_seconds,
+        oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds
+    )
+    SELECT
+        {{ box_name | literal }}, NULL, ISNULL(SUM(f.ready), 0), ISNULL(SUM(f.scheduled), 0), ISNULL(SUM(f.in_flight), 0),
+        ISNULL(SUM(f.done), 0), ISNULL(SUM(f.dead), 0), ISNULL(SUM(f.given_up), 0), ISNULL(SUM(f.leases), 0),
+        CONVERT(float, DATEDIFF_BIG(MICROSECOND, MIN(f.since), @now_at)) / 1000000,
+        CONVERT(float, DATEDIFF_BIG(MICROSECOND, MIN(f.died_at), @now_at)) / 1000000,
+        @blocked,
+        CONVERT(float, DATEDIFF_BIG(MICROSECOND, @blocked_since, @now_at)) / 1000000,
+        CONVERT(float, DATEDIFF_BIG(MICROSECOND, @upkeep_at, @now_at)) / 1000000
+    FROM @figures AS f;
+END;

@@ -1,0 +1,4 @@
+-- Who changed what, and when.
+CREATE OR REPLACE VIEW {{ db.audit_log }} AS
+SELECT a.id, a.changed_at, a.actor, a.action, a.subject, a.affected, a.detail
+FROM {{ db.audit }} AS a;

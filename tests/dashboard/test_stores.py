@@ -1,0 +1,77 @@
+"""Many stores, each with the pages of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+import pysqlbox
+from pysqlbox.dashboard import Dashboard
+from tests.dashboard.support import TOKENS, Visitor, kill, unreachable
+
+pytestmark = pytest.mark.only_engine("pg18")
+KEY = "a/b <é>?"
+PATH = "/stores/~YS9iIDzDqT4_"
+
+
+@pytest.fixture
+def many(deployment: pysqlbox.Deployment) -> Iterator[Dashboard]:
+    """A dashboard of a store that is there and one that is not."""
+    with unreachable() as away, pysqlbox.Stores({KEY: deployment, 7: away}) as stores:
+        made = Dashboard(deployment, find=TOKENS.find, stores=stores)
+        yield made
+        made.close()
+
+
+def test_stores_are_listed_and_one_that_is_away_says_so(
+    many: Dashboard, deployment: pysqlbox.Deployment
+) -> None:
+    kill(deployment, 3)
+    page = Visitor(many).log_in("viewer").text("/stores")
+    assert "<é>" not in page
+    assert f'href="{PATH}/"' in page
+    assert page.index(">away<") < page.index(f'href="{PATH}/"')
+    assert re.search(r'<td class="n bad">3</td>', page)
+
+
+def test_each_store_has_pages_of_its_own(many: Dashboard, deployment: pysqlbox.Deployment) -> None:
+    id = kill(deployment, 1)[0]
+    visitor = Visitor(many).log_in("operator")
+    for page in (
+        "",
+        "topics",
+        "messages",
+        f"messages/outbox/{id}",
+        "dead",
+        "groups",
+        "joins",
+        "workers",
+        "doctor",
+    ):
+        text = visitor.text(f"{PATH}/{page}")
+        links = re.findall(r'(?:href|action)="(/[^"]*)"', text)
+        assert all(re.match(rf"{PATH}/|/assets/|/stores$|/logout$|/$", link) for link in links), links
+    answer = visitor.post(f"{PATH}/messages/outbox/{id}/replay")
+    assert answer.headers["location"].startswith(f"{PATH}/messages/outbox/{id}?")
+    assert [each.action for each in deployment.audit.list()] == ["replay"]
+    assert visitor.get("/stores/7/").status_code == 503
+    for path in ("/stores/~/", "/stores/~%FF/", "/stores/~A/", "/stores/~é/"):
+        assert visitor.get(path).status_code in (400, 404)
+    answer = visitor.get("/stores/none/topics")
+    assert answer.status_code == 404
+    assert 'href="/topics"' in answer.text
+
+
+def test_roles_hold_in_every_store(many: Dashboard, deployment: pysqlbox.Deployment) -> None:
+    id = kill(deployment, 1)[0]
+    viewer = Visitor(many).log_in("viewer")
+    viewer.text(f"{PATH}/messages/outbox/{id}")
+    for action in ("replay", "discard", "reveal"):
+        assert viewer.post(f"{PATH}/messages/outbox/{id}/{action}").status_code == 403
+    assert viewer.get(f"{PATH}/audit").status_code == 403
+
+
+def test_without_stores_there_is_no_such_page(visitor: Visitor) -> None:
+    assert visitor.get("/stores").status_code == 404

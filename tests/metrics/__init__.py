@@ -1,0 +1,1 @@
+"""Tests of what Prometheus is told, and of the alert rules and the dashboard."""

@@ -1,0 +1,57 @@
+"""The pages of the site and their menu: tutorial, how-to guides, reference, explanation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+#: Each page of the site that is a file of the repository.
+PAGES: dict[str, str] = {
+    "index.md": "README.md",
+    "worker.md": "docs/worker.md",
+    "joins.md": "docs/joins.md",
+    "schedules.md": "docs/schedules.md",
+    "operating.md": "docs/operating.md",
+    "deployment.md": "docs/deployment.md",
+    "doctor.md": "docs/doctor.md",
+    "settings.md": "docs/settings.md",
+    "behaviour.md": "docs/behaviour.md",
+    "architecture.md": "docs/architecture.md",
+    "reliability.md": "docs/reliability.md",
+    "sqlserver.md": "docs/sqlserver.md",
+    "requirements.md": "docs/requirements.md",
+    "benchmarks.md": "benchmarks/README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changelog.md": "CHANGELOG.md",
+}
+
+MENU: list[dict[str, Any]] = [
+    {"Start": ["index.md", {"Changes": "changelog.md"}, {"Contributing": "contributing.md"}]},
+    {
+        "Guides": [
+            {"Boxes, handlers and workers": "worker.md"},
+            {"Joins and the ledger": "joins.md"},
+            {"Schedules": "schedules.md"},
+            {"Operating": "operating.md"},
+            {"Deployment": "deployment.md"},
+            {"The doctor": "doctor.md"},
+        ]
+    },
+    {
+        "Reference": [
+            {"Routines": "reference/routines.md"},
+            {"Python": "reference/python.md"},
+            {"Commands": "reference/commands.md"},
+            {"Settings": "settings.md"},
+        ]
+    },
+    {
+        "Explanation": [
+            {"How it works": "architecture.md"},
+            {"What callers can rely on": "behaviour.md"},
+            {"Under faults": "reliability.md"},
+            {"SQL Server": "sqlserver.md"},
+            {"Benchmarks": "benchmarks.md"},
+            {"Requirements": "requirements.md"},
+        ]
+    },
+]
