@@ -45,7 +45,7 @@ docs: $(VENV)/.stamp-dev ## the documentation as a site, in build/site (offline;
 lint: $(VENV)/.stamp-dev ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy pysqlbox tools tests benchmarks
+	$(BIN)/mypy pysqlbox tools tests benchmarks pytest_pysqlbox.py
 
 gates: $(VENV)/.stamp-dev ## only the gates over the SQL: compiler, linter, plpgsql_check, mirror and headers
 	$(BIN)/python -m pytest tests/gates tests/mirror $(PYTEST_ARGS)

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any
 
@@ -21,6 +21,7 @@ from click.core import ParameterSource
 from pysqlbox.cli.options import DURATION, schema_option, url_option
 from pysqlbox.deployment import connect
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.logs import JsonFormatter
 from pysqlbox.worker import Worker
 
 __all__ = ["work"]
@@ -54,6 +55,13 @@ REFRESH = 0.5
     show_default=True,
     help="What to log, unless the module sets up logging itself.",
 )
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How: lines for people, or JSON with a field for each thing that a record is about.",
+)
 @click.pass_context
 def work(
     ctx: click.Context,
@@ -65,6 +73,7 @@ def work(
     stop_timeout: timedelta,
     metrics: str | None,
     log_level: str,
+    log_format: str,
 ) -> None:
     """Run the worker WORKER of MODULE until SIGTERM or Ctrl-C, then let running handlers end.
 
@@ -82,19 +91,22 @@ def work(
     with _worker(ctx, found, url, schema) as worker:
         if threads is not None:
             worker.threads = threads
-        with _logging(log_level), _serving(metrics, worker):
-            _run(worker, drain, stop_timeout)
+        with _logging(log_level, log_format), _serving(metrics, worker):
+            _run(worker, drain, stop_timeout, live=log_format == "text")
 
 
-def _run(worker: Worker, drain: bool, stop_timeout: timedelta) -> None:
+def _run(worker: Worker, drain: bool, stop_timeout: timedelta, *, live: bool) -> None:
     started = time.monotonic()
-    with _live_line(worker):
+    with _live_line(worker) if live else nullcontext():
         if drain:
             worker.drain()
         else:
             worker.run(stop_timeout=stop_timeout)
     seconds = max(time.monotonic() - started, 0.001)
-    click.echo(f"{_counts(worker)} in {seconds:.1f} s", err=True)
+    if live:
+        click.echo(f"{_counts(worker)} in {seconds:.1f} s", err=True)
+    else:
+        logging.getLogger("pysqlbox.worker").info("%s in %.1f s", _counts(worker), seconds)
 
 
 def _load(target: str) -> Any:
@@ -151,23 +163,45 @@ def _checked(found: Any) -> Worker:
 
 
 @contextmanager
-def _logging(level: str) -> Iterator[None]:
-    """Log to the standard error, unless somebody set up logging before."""
+def _logging(level: str, form: str = "text") -> Iterator[None]:
+    """Log to the standard error, unless somebody set up logging before; JSON is written there as well."""
     root = logging.getLogger()
-    if root.handlers:
+    handlers = list(root.handlers)
+    if not handlers:
+        handlers = [logging.StreamHandler()]
+        before = root.level
+        root.addHandler(handlers[0])
+        root.setLevel(level.upper())
+        try:
+            with _formatted(handlers, _formatter(form)):
+                yield
+        finally:
+            root.removeHandler(handlers[0])
+            root.setLevel(before)
+    elif form == "json":
+        with _formatted(handlers, _formatter(form)):
+            yield
+    else:
         yield
-        return
-    handler = logging.StreamHandler()
+
+
+def _formatter(form: str) -> logging.Formatter:
+    if form == "json":
+        return JsonFormatter()
     clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # of what the live line has there
-    handler.setFormatter(logging.Formatter(clear + "%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
-    before = root.level
-    root.addHandler(handler)
-    root.setLevel(level.upper())
+    return logging.Formatter(clear + "%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+
+@contextmanager
+def _formatted(handlers: list[logging.Handler], formatter: logging.Formatter) -> Iterator[None]:
+    before = [handler.formatter for handler in handlers]
+    for handler in handlers:
+        handler.setFormatter(formatter)
     try:
         yield
     finally:
-        root.removeHandler(handler)
-        root.setLevel(before)
+        for handler, old in zip(handlers, before, strict=True):
+            handler.setFormatter(old)
 
 
 @contextmanager

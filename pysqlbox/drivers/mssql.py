@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pysqlbox.drivers.url import Target, odbc_string, read_odbc
-from pysqlbox.drivers.values import from_database, is_list, is_records, to_json, to_utc
+from pysqlbox.drivers.values import check_text, from_database, is_list, is_records, to_json, to_utc
 from pysqlbox.errors import (
     AccessDenied,
     DatabaseUnavailable,
@@ -394,6 +394,7 @@ def _bind(name: str, value: object) -> tuple[_Form, object]:
     if value is None:
         return "null", None
     if isinstance(value, str):
+        check_text(name, value)
         return "text", str.__str__(value)
     if isinstance(value, bool):
         return "bit", value

@@ -25,7 +25,7 @@ from psycopg.types.string import ByteaLoader, BytesDumper, StrDumperUnknown, Tex
 from psycopg.types.uuid import UUIDLoader
 
 from pysqlbox.drivers.url import Target
-from pysqlbox.drivers.values import is_list, is_records, to_json, to_utc
+from pysqlbox.drivers.values import check_text, is_list, is_records, to_json, to_utc
 from pysqlbox.errors import (
     AccessDenied,
     DatabaseUnavailable,
@@ -393,7 +393,10 @@ def _one_line(message: str) -> str:
 def adapted(name: str, value: object) -> object:
     """Everything but sets goes untyped, so that the routine's own parameter types decide."""
     kind = type(value)
-    if kind is str or value is None:
+    if isinstance(value, str):
+        check_text(name, value)
+        return value if kind is str else str.__str__(value)
+    if value is None:
         return value
     if kind is uuid.UUID:
         return str(value)
@@ -401,8 +404,6 @@ def adapted(name: str, value: object) -> object:
         return repr(value)
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str):
-        return str.__str__(value)
     if isinstance(value, int):
         return int.__repr__(value)
     if isinstance(value, float | Decimal | uuid.UUID):
@@ -432,6 +433,9 @@ def _adapt_list(name: str, items: Sequence[object]) -> object:
 def _adapt_item(name: str, item: object) -> object:
     if isinstance(item, int) and not isinstance(item, bool):
         return int.__repr__(item)
-    if item is None or isinstance(item, str):
-        return item if item is None else str.__str__(item)
+    if isinstance(item, str):
+        check_text(name, item)
+        return str.__str__(item)
+    if item is None:
+        return None
     raise InvalidArgument(f"{name}: must be a list of int, of str or of uuids")

@@ -4,12 +4,28 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 from pysqlbox.errors import InvalidArgument
+
+#: How JSON writes a NUL; it may also be a backslash before "u0000".
+_MAY_BE_NUL = "\\u0000"
+
+
+def check_text(name: str, text: str) -> None:
+    """Refuse text that a server does not store as it is: PostgreSQL no NUL, none of them half a character."""
+    if "\0" in text:
+        raise InvalidArgument(f"{name}: must not hold a NUL character, which databases cannot store")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise InvalidArgument(
+                f"{name}: must not hold half a character (a lone surrogate), which is no text"
+            ) from None
 
 
 def to_utc(name: str, value: datetime) -> datetime:
@@ -20,11 +36,32 @@ def to_utc(name: str, value: datetime) -> datetime:
 
 
 def to_json(name: str, value: object) -> str:
-    """JSON text of a mapping or a list; uuid, time, Decimal and bytes (as hex) are written as text."""
+    """JSON text of a mapping or a list; uuid, time, Decimal and bytes (as hex) are written as text.
+
+    Text in it that cannot be stored is refused; in a record the error names the key, which is an argument.
+    """
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
     except (TypeError, ValueError) as error:
         raise InvalidArgument(f"{name}: holds a value that JSON cannot express") from error
+    if _MAY_BE_NUL in text or not text.isascii():
+        for key, each in _texts(name, value):
+            check_text(key, each)
+    return text
+
+
+def _texts(name: str, value: object) -> Iterator[tuple[str, str]]:
+    """Every text within a value, with the argument that it belongs to."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        is_record = name in RECORD_ARGUMENTS
+        for key, each in value.items():
+            yield name, str(key)
+            yield from _texts(str(key) if is_record else name, each)
+    elif is_list(value):
+        for each in cast("Sequence[object]", value):
+            yield from _texts(name, each)
 
 
 #: The arguments that are sets of records, which an empty list alone does not tell.

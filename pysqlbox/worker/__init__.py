@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pysqlbox.worker.backoff import Backoff, exponential, fixed
 from pysqlbox.worker.context import Context
+from pysqlbox.worker.health import BoxHealth, WorkerHealth
 from pysqlbox.worker.results import Ack, DeadLetter, NonRetryable, Release, Result, Retry
 from pysqlbox.worker.settings import WorkerOptions
 from pysqlbox.worker.tally import WorkerStats
@@ -12,6 +13,7 @@ from pysqlbox.worker.worker import Worker
 __all__ = [
     "Ack",
     "Backoff",
+    "BoxHealth",
     "Context",
     "DeadLetter",
     "NonRetryable",
@@ -19,6 +21,7 @@ __all__ = [
     "Result",
     "Retry",
     "Worker",
+    "WorkerHealth",
     "WorkerOptions",
     "WorkerStats",
     "exponential",

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pysqlbox.errors import AccessDenied, PysqlboxError, SchemaMismatch
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.scheduler import Scheduler
+from pysqlbox.worker.served_box import NEVER
 from pysqlbox.worker.timetable import Timetable
 
 __all__ = ["Caretaker", "Chore"]
@@ -21,6 +22,8 @@ __all__ = ["Caretaker", "Chore"]
 BATCH = 1000
 #: What somebody else has locked for longer is left for the next time, so that it holds up nothing else.
 LOCK_SECONDS = 5.0
+#: A worker that may sleep is looked after this often: whether it does, or was woken.
+NAP_SECONDS = 0.25
 
 
 @dataclass(slots=True)
@@ -51,6 +54,7 @@ class Caretaker:
         self._owner = owner
         self._chores = chores
         self._timetables = timetables
+        self._may_sleep = scheduler.boxes[0].settings.idle == "sleep"
         self._log = scheduler.boxes[0].log
 
     def run(self) -> None:
@@ -60,12 +64,7 @@ class Caretaker:
             chore.next_at = now + random.uniform(0.1, 0.5) * chore.every_seconds
         try:
             while self._chores or self._timetables:
-                next_at = min(
-                    *(chore.next_at for chore in self._chores),
-                    *(timetable.next_at for timetable in self._timetables),
-                    float("inf"),
-                )
-                if self._scheduler.pause(max(0.0, next_at - time.monotonic())):
+                if self._rest():
                     return
                 self._look()
                 first = min(self._chores, key=lambda chore: chore.next_at, default=None)
@@ -74,10 +73,28 @@ class Caretaker:
         finally:
             self._connection.close()
 
+    def _rest(self) -> bool:
+        """Wait until there is something to do; True at the end of the worker.
+
+        While the worker sleeps only planned times of schedules count, and being woken.
+        """
+        while True:
+            planned = [timetable.planned_at for timetable in self._timetables]
+            usual = [chore.next_at for chore in self._chores]
+            usual += [timetable.next_at for timetable in self._timetables]
+            next_at = min([*planned, *(() if self._scheduler.asleep else usual)], default=NEVER)
+            wait = next_at - time.monotonic()
+            if self._may_sleep:
+                wait = min(wait, NAP_SECONDS)
+            if self._scheduler.pause(max(0.0, wait)):
+                return True
+            if next_at <= time.monotonic():
+                return False
+
     def _look(self) -> None:
         """Fire the schedules whose time has come."""
         for timetable in list(self._timetables):
-            if timetable.next_at > time.monotonic():
+            if min(timetable.next_at, timetable.planned_at) > time.monotonic():
                 continue
             try:
                 timetable.look(self._connection, self._scheduler)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pysqlbox.drivers import driver_for
-from pysqlbox.errors import AccessDenied, PysqlboxError
+from pysqlbox.errors import AccessDenied, InvalidState, PysqlboxError
 from pysqlbox.names import quote_identifier
 from pysqlbox.worker.logs import log_of
 from pysqlbox.worker.outcomes import Outcomes
@@ -90,6 +90,9 @@ class WorkerConnection(Protocol):
     def setting(self, box: AnyBox, name: str) -> str | None:
         """A setting of a box; None where this user may not read it."""
 
+    def notify(self, channel: str) -> None:
+        """Notify a channel, where the database has such."""
+
     def close(self) -> None:
         """Close the connection, if one is open."""
 
@@ -116,6 +119,12 @@ class Database:
 
             return PostgresConnection(self.deployment, calls, lock_seconds)
         return CallingConnection(self.deployment, calls)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether a call has had no answer for too long."""
+        now = time.monotonic()
+        return any(calls.began_at and now - calls.began_at > SILENT_SECONDS for calls in list(self._calls))
 
     def report_silence(self) -> None:
         """Say so if a call has had no answer for too long."""
@@ -191,6 +200,10 @@ class CallingConnection:
             self.close()
             raise mapped from error
         return str(rows[0][0]) if rows else None
+
+    def notify(self, channel: str) -> None:
+        """There are no channels."""
+        raise InvalidState(f"channel: {channel!r} cannot be notified, T-SQL has no notifications")
 
     def close(self) -> None:
         """Close the connection, if one is open."""

@@ -95,6 +95,15 @@ class PostgresConnection:
             raise postgres.map_error(error) from error
         return None if row is None else str(row[0])
 
+    def notify(self, channel: str) -> None:
+        """Notify a channel."""
+        try:
+            with self.calls.one():
+                self._connected().execute("SELECT pg_notify(%s, '')", [channel], prepare=False)
+        except psycopg.Error as error:
+            self.close()
+            raise postgres.map_error(error) from error
+
     def close(self) -> None:
         """Close the connection, if one is open."""
         connection, self._connection, self._cursor = self._connection, None, None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pysqlbox import watching
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
+from pysqlbox.worker.alarm import alarm
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.outcomes import Outcomes
@@ -68,6 +69,9 @@ class Exchange:
             scheduler.asked_nothing(thread, box, wakes)
             return
         box.log.debug("%s: claimed %d of %d", box.name, len(messages), claim)
+        box.note_claim(len(messages), all_topics=topics == box.topics)
+        if box.is_drowsy:
+            self._set_alarm(box)
         thread.tally.lost += self._note_lost(box, messages)
         if thread.tally.figures is not None:
             came_at = "first_seen_at" if box.queue.kind == "inbox" else "created_at"
@@ -78,6 +82,14 @@ class Exchange:
         scheduler.answered(
             thread, box, assignments, asked=claim, got=len(messages), progress=progress, wakes=wakes
         )
+
+    def _set_alarm(self, box: ServedBox) -> None:
+        """Find out until when there is nothing to do; while that cannot be told the worker stays up."""
+        try:
+            with self.connection() as connection:
+                box.alarm = alarm(box, connection)
+        except PysqlboxError as error:
+            box.log.warning("%s: does not sleep, for it cannot see when to get up: %s", box.name, error)
 
     def _note_lost(self, box: ServedBox, messages: list[Any]) -> int:
         """What this worker has claimed again no older assignment holds any more; how many they were."""
@@ -153,7 +165,10 @@ class Exchange:
             box.failures = 0
             box.log.info("%s: the database answers again", box.name)
         if outcomes:
+            box.note_settled()
             self._scheduler.settled()
+            if box.asleep:  # what is to be tried again has a due time that it does not know of
+                self._scheduler.wake(box.name)
 
     def _failed(
         self,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from pysqlbox import watching
+from pysqlbox.logs import about, handling, is_watched
 from pysqlbox.typed import Undecodable
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.context import Context
@@ -94,13 +95,25 @@ class Handling:
         if len(ours) < len(messages):
             for message in messages:
                 if message not in ours:
-                    box.log.warning("%s: message %d is not begun, its lease ran out", box.name, message.id)
+                    box.log.warning(
+                        "%s: message %d is not begun, its lease ran out", box.name, message.id,
+                        extra=about(message),
+                    )  # fmt: skip
             if not ours:
                 assignment.finish()
                 return False
+        if not is_watched():
+            return (yield from self._handle(box, assignment, handler, ours, tally))
+        with handling(box.log.fields, ours):
+            return (yield from self._handle(box, assignment, handler, ours, tally))
+
+    def _handle(
+        self, box: ServedBox, assignment: Assignment, handler: Handler, ours: list[Any], tally: Tally
+    ) -> Generator[Call, Answer, bool]:
+        """Call the handler of messages that are this worker's, and note what it answers."""
         if box.log.isEnabledFor(logging.INFO):
             for message in ours:
-                box.log.info("%s: %s message %d", box.name, message.topic, message.id)
+                box.log.info("%s: %s message %d", box.name, message.topic, message.id, extra=about(message))
         results: dict[int, Result] = {}
         good, arguments = self._decode(box, handler, ours, results)
         if good:
@@ -176,15 +189,15 @@ class Handling:
             return  # somebody else has it by now, perhaps another thread of this worker
         box = assignment.box
         outcomes = box.outcomes
-        if isinstance(result, Retry) and box.gives_up(message.topic, message.attempt + 1):
-            result = DeadLetter(result.error or f"given up after {message.attempt + 1} attempts")
-        match result:
+        match result := self.final(box, message, result):
             case Ack():
                 tally.count("acked", box.name, message.topic)
                 outcomes.acked.append(message.id)
             case DeadLetter():
                 tally.count("dead", box.name, message.topic)
-                box.log.warning("%s: %s message %d is given up", box.name, message.topic, message.id)
+                box.log.warning(
+                    "%s: %s message %d is given up", box.name, message.topic, message.id, extra=about(message)
+                )
                 outcomes.add(message.id, "fail", result.error or "given up by its handler")
             case Release():
                 tally.count("released", box.name, message.topic)
@@ -194,6 +207,12 @@ class Handling:
                 tally.count("retried", box.name, message.topic)
                 delay = self._settings.retry_delay(box.log, message.attempt + 1, result.delay)
                 outcomes.add(message.id, "retry", result.error, delay, box.limit_of(message.topic))
+
+    def final(self, box: ServedBox, message: Any, result: Result) -> Result:
+        """A result as it is meant: after the last attempt there is no other."""
+        if isinstance(result, Retry) and box.gives_up(message.topic, message.attempt + 1):
+            return DeadLetter(result.error or f"given up after {message.attempt + 1} attempts")
+        return result
 
     def _committed(self, box: ServedBox, messages: list[Any], tally: Tally) -> bool:
         """The messages are done already, with what their handler wrote."""
@@ -216,7 +235,9 @@ class Handling:
         if assignment.handler is not None:
             tally.handled(box.name, assignment.handler.topic, seconds)
         for message in messages:
-            box.log.error("%s: %s message %d: %s", box.name, message.topic, message.id, reason)
+            box.log.error(
+                "%s: %s message %d: %s", box.name, message.topic, message.id, reason, extra=about(message)
+            )
             self.note(assignment, message, Retry(error=reason), tally)
         self.release(assignment, tally)
 
@@ -249,13 +270,15 @@ class Handling:
             self.first_error = error
         if isinstance(error, LeaseLost):
             if not quiet:
-                box.log.warning("%s: %s message %d: %s", box.name, message.topic, message.id, error)
+                box.log.warning(
+                    "%s: %s message %d: %s", box.name, message.topic, message.id, error, extra=about(message)
+                )
             return Retry(error=reason)  # which counts for nothing, since the message is not ours
         if not quiet:
             box.log.error(
                 "%s: %s message %d, attempt %d: %s",
                 box.name, message.topic, message.id, message.attempt + 1, type(error).__name__,
-                exc_info=None if isinstance(error, Undecodable) else error,
+                exc_info=None if isinstance(error, Undecodable) else error, extra=about(message),
             )  # fmt: skip
         if isinstance(error, NonRetryable | Undecodable):
             return DeadLetter(reason)

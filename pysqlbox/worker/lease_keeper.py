@@ -21,6 +21,7 @@ from pysqlbox.worker.handling import Handling
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import ServedBox
 from pysqlbox.worker.settings import Settings
+from pysqlbox.worker.stalls import StallWatch
 from pysqlbox.worker.tally import Tally
 from pysqlbox.worker.worker_thread import SETTLE_SECONDS
 
@@ -58,6 +59,7 @@ class LeaseKeeper:
         owner: uuid.UUID,
         settings: Settings,
         replace: Callable[[], None],
+        stalls: StallWatch,
     ) -> None:
         self.tally = Tally()
         self._scheduler = scheduler
@@ -73,6 +75,7 @@ class LeaseKeeper:
         self._owner = owner
         self._settings = settings
         self._replace = replace
+        self._stalls = stalls
         self._quiet_until = 0.0
         self._exhausted = False
         #: Of boxes with results that wait: when the last ones went, and since when these have been seen.
@@ -99,6 +102,7 @@ class LeaseKeeper:
             self._look_at_all()
             self._settle()
             self._extend_all()
+            self._stalls.look(self._connection)
         except Exception:  # noqa: BLE001  # without this thread every lease would run out
             self._scheduler.boxes[0].log.exception("the lease keeper: unexpected; going on")
             self._scheduler.pause(1.0)

@@ -13,17 +13,25 @@ __all__ = ["StoreLog", "log_of"]
 
 
 class StoreLog(logging.LoggerAdapter[logging.Logger]):
-    """The logger ``pysqlbox.worker`` with the store's name behind every line."""
+    """The logger ``pysqlbox.worker`` with the store's name behind every line, and fields for machines."""
 
-    def __init__(self, store: str) -> None:
-        super().__init__(logging.getLogger("pysqlbox.worker"), {})
+    def __init__(self, store: str, fields: dict[str, object]) -> None:
+        super().__init__(logging.getLogger("pysqlbox.worker"), fields)
+        #: What every record of this log is about.
+        self.fields = fields
         self._suffix = f" [{store.replace('%', '%%')}]"
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
-        """The line with its end."""
+        """The line with its end, and its fields with those of the call."""
+        kwargs["extra"] = {**self.fields, **(kwargs.get("extra") or {})}
         return f"{msg}{self._suffix}", kwargs
 
 
-def log_of(db: Deployment) -> StoreLog:
-    """The log of a worker of this box."""
-    return StoreLog(db.store)
+def log_of(db: Deployment, box: str | None = None) -> StoreLog:
+    """The log of a worker of this deployment, or of one of its boxes."""
+    fields: dict[str, object] = {"deployment": db.store, "schema": db.schema}
+    if db.store_key is not None:
+        fields["store"] = str(db.store_key)
+    if box is not None:
+        fields["box"] = box
+    return StoreLog(db.store, fields)

@@ -189,6 +189,11 @@ class Scheduler:
                         box.next_poll = min(box.next_poll, now)
             self._changed.notify()
 
+    @property
+    def asleep(self) -> bool:
+        """Whether all boxes sleep until somebody wakes them or their time has come."""
+        return all(box.asleep for box in self.boxes)
+
     # Threads that come, hang and go
 
     def take_ready(self) -> list[Assignment]:

@@ -35,6 +35,8 @@ RIDE_SECONDS = 0.003
 DROWSY_AFTER = 5.0
 #: A handler that takes this long was not merely interrupted: it counts at once.
 SURELY_SLOW = 0.02
+#: A claim that meets very many expired messages may come back empty; so that many must before a box sleeps.
+EMPTY_CLAIMS = 15
 #: What a claim may ask for.
 MOST = 10_000
 #: The time of what does not come by itself.
@@ -57,7 +59,7 @@ class ServedBox:
         """``max_attempts``: the worker's, else the box's; None where this user may not read it."""
         self.queue = box
         self.name: str = box.name
-        self.log = log_of(box.deployment)
+        self.log = log_of(box.deployment, box.name)
         self.handlers = handlers
         self.settings = settings
         self.topics = None if topics is None else list(topics)
@@ -75,6 +77,18 @@ class ServedBox:
         self.failures = 0  # how many calls in a row the database has not answered
         self.dry_claims = 0  # how many claims in a row have found nothing, while the worker drains
         self.last_work = time.monotonic()
+        #: When something was last claimed or settled, and when a claim of all topics last brought nothing.
+        self.moved_at = self.last_work
+        self.emptied_at = 0.0
+        #: By the wall clock, for people: the last claim that was answered, the last results that arrived.
+        self.claimed_at: float | None = None
+        self.settled_at: float | None = None
+        self.stalled_since: float | None = None
+        #: Whether nothing is asked until next_poll or until somebody wakes the worker.
+        self.asleep = False
+        #: When to get up again, once it is known that there is nothing to do until then.
+        self.alarm: float | None = None
+        self._empty_claims = 0
         self.dry_at = -1
         self._cost: float | None = None
 
@@ -135,8 +149,41 @@ class ServedBox:
             return self.next_poll
         return now
 
+    def wake(self, now: float) -> None:
+        """Somebody says that there is something, or the time has come."""
+        if self.asleep:
+            self.asleep = False
+            self.last_work = now  # stay up for a while
+            self._empty_claims = 0
+
+    @property
+    def is_drowsy(self) -> bool:
+        """Whether it has been quiet for so long that the worker may go to sleep over it."""
+        return (
+            self.settings.idle == "sleep"
+            and self._empty_claims >= EMPTY_CLAIMS
+            and not self.outcomes
+            and time.monotonic() - self.last_work >= DROWSY_AFTER
+        )
+
+    def note_claim(self, got: int, *, all_topics: bool) -> None:
+        """A claim was answered."""
+        self.claimed_at = time.time()
+        if got:
+            self.moved_at = time.monotonic()
+            self._empty_claims = 0
+        elif all_topics:
+            self.emptied_at = time.monotonic()
+            self._empty_claims += 1
+
+    def note_settled(self) -> None:
+        """Results have reached the database."""
+        self.settled_at = time.time()
+        self.moved_at = time.monotonic()
+
     def being_asked(self, now: float) -> None:
         """Nobody else is to ask meanwhile, unless there is surely more."""
+        self.wake(now)
         if not self.full:
             self.next_poll = now + self.poll_seconds
 
@@ -151,6 +198,9 @@ class ServedBox:
         if got:
             self.last_work = now
             self.next_poll = now if got >= asked else now + EAGER_SECONDS
+            return
+        if self.alarm is not None:
+            self.asleep, self.next_poll, self.alarm = True, self.alarm, None
             return
         quiet = now - self.last_work
         if quiet < DROWSY_AFTER:

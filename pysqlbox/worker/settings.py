@@ -13,7 +13,7 @@ from pysqlbox.errors import InvalidArgument
 from pysqlbox.worker.backoff import Backoff
 from pysqlbox.worker.handlers import seconds
 from pysqlbox.worker.logs import StoreLog
-from pysqlbox.worker.policies import UnknownTopicsPolicy, checked_policy
+from pysqlbox.worker.policies import IdlePolicy, UnknownTopicsPolicy, checked_idle, checked_policy
 from pysqlbox.worker.results import Delay
 
 __all__ = ["DEFAULTS", "Settings", "WorkerOptions", "checked_names", "whole"]
@@ -54,6 +54,10 @@ class WorkerOptions(TypedDict, total=False):
     unknown_topics: UnknownTopicsPolicy
     """Messages without a handler are put back for a while without counting an attempt ("snooze"), tried again
     under backoff ("abandon"), or given up ("dead")."""
+    idle: IdlePolicy
+    """With "sleep" nothing at all is asked while nothing is due; see ``wake``."""
+    stall_seconds: Delay | None
+    """When messages wait and nothing has moved for so long, that is logged; None: never."""
 
 
 DEFAULTS: WorkerOptions = {
@@ -73,6 +77,8 @@ DEFAULTS: WorkerOptions = {
     "schedule_seconds": 10.0,
     "listen": True,
     "unknown_topics": "snooze",
+    "idle": "poll",
+    "stall_seconds": 60.0,
 }
 
 
@@ -95,6 +101,8 @@ class Settings:
     listen: bool = True
     unknown_topics: UnknownTopicsPolicy = "snooze"
     async_slots: int = 100
+    idle: IdlePolicy = "poll"
+    stall_seconds: float | None = 60.0
 
     @classmethod
     def checked(cls, options: WorkerOptions) -> Settings:
@@ -132,6 +140,8 @@ class Settings:
             listen=given["listen"],
             unknown_topics=checked_policy(given["unknown_topics"]),
             async_slots=whole("async_slots", given["async_slots"], 1, 100_000),
+            idle=checked_idle(given["idle"]),
+            stall_seconds=seconds("stall_seconds", given["stall_seconds"]),
         )
 
     def delay(self, log: StoreLog, attempt: int, asked: Delay | None) -> float | None:

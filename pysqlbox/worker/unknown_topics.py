@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from typing import Any
 
+from pysqlbox.logs import about
 from pysqlbox.worker.policies import UnknownTopicsPolicy
 from pysqlbox.worker.results import DeadLetter, Release, Result, Retry
 from pysqlbox.worker.served_box import ServedBox
@@ -35,8 +36,9 @@ class UnknownTopics:
             return DeadLetter(reason)
         if self._policy == "abandon":
             box.log.warning(
-                "%s: no handler for topic %r, message %d waits", box.name, message.topic, message.id
-            )
+                "%s: no handler for topic %r, message %d waits", box.name, message.topic, message.id,
+                extra=about(message),
+            )  # fmt: skip
             return Retry(error=reason)
         self._warn(box, message)
         return Release(delay=self._next_snooze((box.name, message.id)))
@@ -54,5 +56,5 @@ class UnknownTopics:
             self._warned_at[key] = now
             box.log.warning(
                 "%s: no handler for topic %r; its messages are put back (message %d)",
-                box.name, message.topic, message.id,
+                box.name, message.topic, message.id, extra=about(message),
             )  # fmt: skip

@@ -15,6 +15,7 @@ from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.typed import topic_of
 from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.handlers import Handler, HandlerOptions, Handlers
+from pysqlbox.worker.health import BoxHealth, WorkerHealth
 from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.logs import log_of
 from pysqlbox.worker.registering import BatchHandlerOf, ClassHandler, HandlerOf
@@ -210,6 +211,31 @@ class Worker:
             return WorkerStats.of(
                 [past] if run is None else [past, *run.tallies()], 0 if run is None else run.busy
             )
+
+    def health(self) -> WorkerHealth:
+        """How it is doing, box by box. Nothing is asked of the database for it."""
+        with self._lock:
+            run = self._run
+        if run is not None:
+            return run.health()
+        db = self.deployment
+        boxes = tuple(
+            BoxHealth(
+                store=db.store, box=name, running=False, last_claim_at=None, last_settle_at=None, in_flight=0,
+                stuck_handlers=0, database="unknown", listener="off", asleep=False, stalled_since=None,
+            )
+            for name in self._settings.boxes
+        )  # fmt: skip
+        return WorkerHealth(running=False, boxes=boxes)
+
+    def wake(self, box: str | None = None) -> None:
+        """Say that a box, or any, has something to do: it is asked at once. From any thread or event loop.
+
+        For whoever has just committed messages in this process, or was told of them by a webhook.
+        """
+        run = self._run
+        if run is not None:
+            run.wake(box)
 
     def measure(self) -> None:
         """Keep figures by topic from now on, for ``figures()``; every message then costs a little more."""

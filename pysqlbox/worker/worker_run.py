@@ -10,7 +10,8 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
+from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, PysqlboxError
+from pysqlbox.logs import about
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.caretaker import LOCK_SECONDS, Caretaker, Chore
 from pysqlbox.worker.coroutines import Coroutines
@@ -19,6 +20,7 @@ from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.handlers import Handler, Handlers
 from pysqlbox.worker.handling import Handling
+from pysqlbox.worker.health import BoxHealth, DatabaseState, ListenerState, WorkerHealth, moment
 from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.joins import join_wait_handler
 from pysqlbox.worker.lease_keeper import LeaseKeeper
@@ -26,6 +28,7 @@ from pysqlbox.worker.logs import log_of
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
 from pysqlbox.worker.settings import Settings
+from pysqlbox.worker.stalls import StallWatch, is_stuck
 from pysqlbox.worker.tally import Tally
 from pysqlbox.worker.timetable import Timetable
 from pysqlbox.worker.transactions import Transactions
@@ -34,6 +37,7 @@ from pysqlbox.worker.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from pysqlbox.deployment import Deployment
+    from pysqlbox.worker.listener import Listener
 
 __all__ = ["WorkerRun"]
 
@@ -91,6 +95,7 @@ class WorkerRun:
         self._workers: list[threading.Thread] = []
         self._helpers: list[threading.Thread] = []
         self._bells: list[Callable[[], None]] = []
+        self._listener: Listener | None = None
         self._tally = Tally()
         self._measured = measured
         #: What ended the run before it had begun.
@@ -196,7 +201,7 @@ class WorkerRun:
             )
             keeper = LeaseKeeper(
                 scheduler, self._threads, handlers, handling, exchange, coroutines, self._database,
-                self._owner, settings, self._replace,
+                self._owner, settings, self._replace, StallWatch(scheduler, settings, self._held),
             )  # fmt: skip
             self._scheduler, self._handling, self._exchange = scheduler, handling, exchange
             self._keeper = keeper
@@ -208,7 +213,7 @@ class WorkerRun:
             if self._drain:
                 scheduler.drain()
             else:
-                self._start_helpers(scheduler)
+                self._start_helpers(scheduler, exchange)
 
     def _add_thread(self, scheduler: Scheduler, handling: Handling, exchange: Exchange) -> None:
         thread = WorkerThread(scheduler, handling, exchange, self._coroutines, len(self._threads))
@@ -225,11 +230,12 @@ class WorkerRun:
             if scheduler is not None and handling is not None and exchange is not None:
                 self._add_thread(scheduler, handling, exchange)
 
-    def _start_helpers(self, scheduler: Scheduler) -> None:
+    def _start_helpers(self, scheduler: Scheduler, exchange: Exchange) -> None:
         if self._settings.listen and self._db.target.dialect == "postgres":
             from pysqlbox.worker.listener import Listener
 
-            listener = Listener(self._database, scheduler)
+            listener = Listener(self._database, scheduler, exchange.connection, self._settings.poll_seconds)
+            self._listener = listener
             self._bells.append(listener.stop)
             self._helpers.append(self._spawn("listener", listener.run))
         chores, timetables = list(self._chores()), list(self._timetables(scheduler))
@@ -287,6 +293,59 @@ class WorkerRun:
             *keeper,
             *(thread.tally for thread in list(self._threads)),
         ]
+
+    def wake(self, name: str | None) -> None:
+        """Ask a box, or all of them, at once."""
+        if name is not None and name not in self._settings.boxes:
+            raise InvalidArgument(f"box: this worker does not serve {name!r}")
+        if self._scheduler is not None:
+            self._scheduler.wake(name)
+
+    def health(self) -> WorkerHealth:
+        """How it is doing."""
+        scheduler = self._scheduler
+        running = not self._stopping.is_set() and self.failure is None
+        listener: ListenerState = "off" if self._listener is None else self._listener.state
+        if scheduler is None:
+            database: DatabaseState = "away" if self._helpers else "unknown"
+            boxes = [
+                BoxHealth(
+                    store=self._db.store, box=name, running=running, last_claim_at=None, last_settle_at=None,
+                    in_flight=0, stuck_handlers=0, database=database, listener=listener, asleep=False,
+                    stalled_since=None,
+                )
+                for name in self._settings.boxes
+            ]  # fmt: skip
+        else:
+            boxes = [self._health_of(box, running, listener) for box in scheduler.boxes]
+        return WorkerHealth(running=running, boxes=tuple(boxes))
+
+    def _health_of(self, box: ServedBox, running: bool, listener: ListenerState) -> BoxHealth:
+        held = self._held(box)
+        database: DatabaseState = "unknown" if box.claimed_at is None else "ok"
+        if box.failures:
+            database = "away"
+        elif self._database.is_silent:
+            database = "silent"
+        return BoxHealth(
+            store=self._db.store,
+            box=box.name,
+            running=running,
+            last_claim_at=moment(box.claimed_at),
+            last_settle_at=moment(box.settled_at),
+            in_flight=sum(len(each.held()) for each in held),
+            stuck_handlers=sum(is_stuck(each, self._settings) for each in held),
+            database=database,
+            listener=listener,
+            asleep=box.asleep,
+            stalled_since=moment(box.stalled_since),
+        )
+
+    def _held(self, box: ServedBox) -> list[Assignment]:
+        """What this worker holds of a box, begun or not."""
+        waiting = [] if self._scheduler is None else list(self._scheduler.ready)
+        found = [*self._worked_on(), *waiting, *self._handlers.parked()]
+        return [assignment for assignment in found if assignment.box is box]
 
     def measure(self) -> None:
         """Keep figures by topic from now on."""
@@ -389,8 +448,9 @@ class WorkerRun:
                 box = assignment.box
                 self._tally.count("released", box.name, message.topic)
                 box.log.warning(
-                    "%s: %s message %d is still being handled; released", box.name, message.topic, message.id
-                )
+                    "%s: %s message %d is still being handled; released",
+                    box.name, message.topic, message.id, extra=about(message),
+                )  # fmt: skip
                 box.outcomes.add(message.id, "release")
         return running
 

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from pysqlbox import watching
+from pysqlbox.logs import about, is_watched
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.coroutines import Coroutines
 from pysqlbox.worker.exchange import Exchange
@@ -106,17 +107,19 @@ class WorkerThread:
         box, tally, scheduler = assignment.box, self.tally, self._scheduler
         acked, by_topic = box.outcomes.acked, box.handlers.by_topic
         verbose = box.log.isEnabledFor(logging.INFO)
+        #: Whether there is more to a message than to call its handler.
+        watched = bool(box.handlers.middleware) or is_watched()
         began, count = time.monotonic(), 0
         figures = tally.figures
         while not scheduler.stopping and (head := assignment.head) is not None:
             handler = by_topic.get(head.topic)
-            if handler is None or not handler.simple or box.handlers.middleware or watching.watcher:
+            if handler is None or not handler.simple or watched or watching.watcher:
                 break
             message = assignment.begin_quick(handler)
             if message is None:
                 break
             if verbose:
-                box.log.info("%s: %s message %d", box.name, message.topic, message.id)
+                box.log.info("%s: %s message %d", box.name, message.topic, message.id, extra=about(message))
             result: Result | None = None
             try:
                 answer = handler.function(message if handler.decode is None else handler.decode(message))

@@ -125,8 +125,7 @@ def test_each_role_can_do_its_part_and_no_more(roles: dict[str, Deployment]) -> 
     assert worker.outbox.ack(OWNER, [done.id]) == 1
     assert worker.ledger.try_begin("k").acquired
     assert worker.outbox.reap() == 0
-    with pytest.raises(AccessDenied):
-        worker.outbox.stats()
+    assert worker.outbox.stats()[-1].done == 1  # to tell whether messages wait while nothing moves
     with pytest.raises(AccessDenied):
         worker.outbox.list("Ready")
     assert operator.outbox.stats()[-1].done == 1

@@ -85,7 +85,7 @@ def test_wheel_has_sql_and_migrations(tmp_path: Path) -> None:
         for file in (ROOT / folder).rglob("*.*"):
             if file.suffix in (".sql", ".py"):
                 assert f"pysqlbox/{file.relative_to(ROOT)}" in names
-    assert "pysqlbox/py.typed" in names
+    assert {"pysqlbox/py.typed", "pytest_pysqlbox.py"} <= names
     code = "from pysqlbox.deploy.script import render_script; print(len(render_script('mssql')))"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=tmp_path / "installed", check=True, capture_output=True, text=True

@@ -13,7 +13,9 @@ from pysqlbox.worker.settings import Settings
 
 
 def _served() -> ServedBox:
-    queue: Any = SimpleNamespace(name="outbox", deployment=SimpleNamespace(store="test"))
+    queue: Any = SimpleNamespace(
+        name="outbox", deployment=SimpleNamespace(store="test", schema="infra", store_key=None)
+    )
     return ServedBox(
         queue, Handlers(), Settings(poll_seconds=60.0), topics=None, threads=1, max_attempts=None
     )

@@ -28,7 +28,9 @@ Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 def served(handlers: Handlers | None = None, *, batch_size: int = 50, threads: int = 8) -> ServedBox:
     """A served box of no database."""
-    queue: Any = SimpleNamespace(name="outbox", deployment=SimpleNamespace(store="test"))
+    queue: Any = SimpleNamespace(
+        name="outbox", deployment=SimpleNamespace(store="test", schema="infra", store_key=None)
+    )
     settings = Settings(batch_size=batch_size, poll_seconds=60.0)
     return ServedBox(queue, handlers or Handlers(), settings, topics=None, threads=threads, max_attempts=None)
 

@@ -7,9 +7,11 @@ from typing import Any
 #: Each page of the site that is a file of the repository.
 PAGES: dict[str, str] = {
     "index.md": "README.md",
+    "tutorial.md": "docs/tutorial.md",
     "worker.md": "docs/worker.md",
     "joins.md": "docs/joins.md",
     "schedules.md": "docs/schedules.md",
+    "moving.md": "docs/moving.md",
     "operating.md": "docs/operating.md",
     "deployment.md": "docs/deployment.md",
     "doctor.md": "docs/doctor.md",
@@ -25,12 +27,20 @@ PAGES: dict[str, str] = {
 }
 
 MENU: list[dict[str, Any]] = [
-    {"Start": ["index.md", {"Changes": "changelog.md"}, {"Contributing": "contributing.md"}]},
+    {
+        "Start": [
+            "index.md",
+            {"Tutorial": "tutorial.md"},
+            {"Changes": "changelog.md"},
+            {"Contributing": "contributing.md"},
+        ]
+    },
     {
         "Guides": [
             {"Boxes, handlers and workers": "worker.md"},
             {"Joins and the ledger": "joins.md"},
             {"Schedules": "schedules.md"},
+            {"Moving to pysqlbox": "moving.md"},
             {"Operating": "operating.md"},
             {"Deployment": "deployment.md"},
             {"The doctor": "doctor.md"},

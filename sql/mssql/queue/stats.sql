@@ -9,7 +9,7 @@
 -- returns: topic, ready, scheduled, in_flight, done, dead, oldest_ready_seconds; by topic, the total last, with a null topic
 -- errors: none
 -- locks: none
--- role: viewer
+-- role: worker, viewer
 CREATE OR ALTER PROCEDURE {{ box.stats }}
 AS
 BEGIN

@@ -19,7 +19,7 @@ AS $$
     -- returns: topic, ready, scheduled, in_flight, done, dead, oldest_ready_seconds; by topic, the total last, with a null topic
     -- errors: none
     -- locks: none
-    -- role: viewer
+    -- role: worker, viewer
 DECLARE
     now_at timestamptz := {{ db._now }}();
 BEGIN
