@@ -9,6 +9,8 @@ PAGES: dict[str, str] = {
     "index.md": "README.md",
     "tutorial.md": "docs/tutorial.md",
     "worker.md": "docs/worker.md",
+    "python.md": "docs/python.md",
+    "testing.md": "docs/testing.md",
     "joins.md": "docs/joins.md",
     "schedules.md": "docs/schedules.md",
     "moving.md": "docs/moving.md",
@@ -38,6 +40,8 @@ MENU: list[dict[str, Any]] = [
     {
         "Guides": [
             {"Boxes, handlers and workers": "worker.md"},
+            {"asyncio, transactions and types": "python.md"},
+            {"Testing an application": "testing.md"},
             {"Joins and the ledger": "joins.md"},
             {"Schedules": "schedules.md"},
             {"Moving to pysqlbox": "moving.md"},
