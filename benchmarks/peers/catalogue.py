@@ -17,8 +17,10 @@ class Peer:
     `options` go to its program and are told in the results; `source`: where its documentation has them;
     `prompt_options`: others where it is latency that counts, and for an idle worker.
     `remaining` is SQL for the number of messages that are not finished. `drains_only`: a variant of
-    another one, compared by its throughput alone. `backlog`: a smaller one for a queue that takes even that
-    not in the time of a drain; so that filling and copying do not take the most of a run.
+    another one, compared by its throughput alone, and under a steady load if `under_load`. `drains`:
+    it takes part in the general drain. `backlog`: a
+    smaller one for a queue that takes even that not in the time of a drain; so that filling and copying do
+    not take the most of a run.
     """
 
     name: str
@@ -29,12 +31,20 @@ class Peer:
     prompt_options: Mapping[str, Any] | None = None
     keeps: str = "deletes finished messages"
     drains_only: bool = False
+    under_load: bool | None = None
+    drains: bool = True
     backlog: int | None = None
 
     @property
     def folder(self) -> str:
-        """Where it is installed: peers that differ in options alone share that."""
-        return self.name.partition(" ")[0]
+        """Where it is installed: peers that differ in options alone share that, and their databases."""
+        first = self.name.partition(" ")[0]
+        return f"{first}_other" if isinstance(self.environment, Own) and self.environment.checkout else first
+
+    @property
+    def takes_load(self) -> bool:
+        """Whether it takes part where messages come in meanwhile."""
+        return not self.drains_only if self.under_load is None else self.under_load
 
     @property
     def told(self) -> str:
@@ -45,7 +55,9 @@ class Peer:
         return f"{told}: {self.source}"
 
 
-_BOX = "SELECT (SELECT count(*) FROM infra.outbox_ready) + (SELECT count(*) FROM infra.outbox_lease)"
+_BOX = """
+    SELECT (SELECT coalesce(sum(r.span), 0) FROM infra.outbox_ready AS r)
+        + (SELECT count(*) FROM infra.outbox_lease)"""
 
 ALL = (
     Peer(
@@ -53,6 +65,33 @@ ALL = (
         Own("pysqlbox_peer"),
         _BOX,
         "the worker's defaults",
+        keeps="keeps message and outcome until cleanup",
+    ),
+    Peer(
+        "pysqlbox (coroutines)",
+        Own("pysqlbox_peer"),
+        _BOX,
+        "the worker's defaults, the handler a coroutine function",
+        options={"coroutines": True},
+        keeps="keeps message and outcome until cleanup",
+        drains_only=True,
+        under_load=True,
+    ),
+    Peer(
+        "pysqlbox (transactional)",
+        Own("pysqlbox_peer"),
+        _BOX,
+        "the worker's defaults, the handler transactional=True",
+        options={"transactional": True},
+        keeps="keeps message and outcome until cleanup",
+        drains_only=True,
+        drains=False,
+    ),
+    Peer(
+        "pysqlbox (before)",
+        Own("pysqlbox_peer", "PYSQLBOX_BENCH_BEFORE"),
+        _BOX,
+        "another checkout, with the worker's defaults",
         keeps="keeps message and outcome until cleanup",
     ),
     Peer(
@@ -72,6 +111,16 @@ ALL = (
         "`pgq autovac`, durable tables), tools/benchmark.py (asyncpg, uvloop)",
         options={"batch_size": 500},
         keeps="moves a row to its log",
+    ),
+    Peer(
+        "awa",
+        Virtual("awa_peer", ("awa-pg",)),
+        "SELECT count(*) FROM awa.jobs WHERE state IN ('available', 'running', 'scheduled', 'retryable')",
+        "README of awa-pg (queue storage, enqueue_many_copy), AsyncClient.start (for hot queues claimers, "
+        "2 or 4 at first, and claim_batch_size); the sizes are ours",
+        options={"workers": 64, "claimers": 2, "claim_batch_size": 500},
+        prompt_options={"workers": 64},
+        keeps="keeps the job until it is pruned",
     ),
     Peer(
         "procrastinate",

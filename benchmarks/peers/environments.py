@@ -52,10 +52,18 @@ class Own(Environment):
     """The environment that runs the benchmark, and the work tree."""
 
     script: str
+    checkout: str | None = None
+    """The variable that says where another checkout of pysqlbox is, which then is measured."""
 
     def install(self, name: str) -> Installed:  # noqa: ARG002 - nothing to install
         """Nothing to do."""
-        return Installed((sys.executable, "-m", _module(self.script)), {"PYTHONPATH": str(ROOT)})
+        environment = {"PYTHONPATH": str(ROOT)}
+        if self.checkout is not None:
+            folder = os.environ.get(self.checkout)
+            if not folder:
+                raise UnavailableError(f"{self.checkout} is not set")
+            environment["BENCH_CHECKOUT"] = folder
+        return Installed((sys.executable, "-m", _module(self.script)), environment)
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from benchmarks.common.machine import process_cpu
 from benchmarks.peers.catalogue import Peer
 from benchmarks.peers.environments import ROOT, Installed, UnavailableError
+from benchmarks.peers.scripts.protocol import Task
 
-Mode = Literal["drain", "latency", "idle"]
+Mode = Literal["drain", "latency", "idle", "steady"]
 START_SECONDS = 60
 STOP_SECONDS = 30
 
@@ -64,9 +65,18 @@ class Program:
         return calls
 
     @contextlib.contextmanager
-    def worker(self, url: str, mode: Mode) -> Iterator[Worker]:
+    def producer(self, url: str, count: int, milliseconds: float) -> Iterator[Producer]:
+        """A process that produces one after another meanwhile; ended at the end whatever happens."""
+        producer = Producer(self, url, count, milliseconds)
+        try:
+            yield producer
+        finally:
+            producer.kill()
+
+    @contextlib.contextmanager
+    def worker(self, url: str, mode: Mode, task: Task | None = None) -> Iterator[Worker]:
         """A worker process, ended at the end whatever happens."""
-        worker = Worker(self, url, mode)
+        worker = Worker(self, url, mode, task)
         try:
             yield worker
         finally:
@@ -76,11 +86,17 @@ class Program:
         """The program's command line."""
         return [*self.installed.command, *words]
 
-    def environment(self, mode: Mode = "drain") -> dict[str, str]:
+    def environment(self, mode: Mode = "drain", task: Task | None = None) -> dict[str, str]:
         """The program's environment, with the settings for what it is to do."""
         prompt = self.peer.prompt_options
         options = json.dumps(dict(self.peer.options if mode == "drain" or prompt is None else prompt))
-        return {**os.environ, **self.installed.environment, "BENCH_OPTIONS": options}
+        wanted = json.dumps(asdict(task)) if task else "{}"
+        return {
+            **os.environ,
+            **self.installed.environment,
+            "BENCH_OPTIONS": options,
+            "BENCH_TASK": wanted,
+        }
 
     def _run(self, *words: str) -> str:
         done = subprocess.run(
@@ -97,10 +113,49 @@ class Program:
         return done.stdout
 
 
+class Producer:
+    """A process that enqueues one message after another."""
+
+    def __init__(self, program: Program, url: str, count: int, milliseconds: float) -> None:
+        self._name = program.peer.name
+        self._folder = tempfile.TemporaryDirectory()
+        self._file = Path(self._folder.name) / "calls.json"
+        self._errors = (Path(self._folder.name) / "errors").open("w+")
+        self._process = subprocess.Popen(
+            program.command("enqueue", url, str(count), str(milliseconds), str(self._file)),
+            env=program.environment(),
+            cwd=ROOT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+        )
+
+    @property
+    def running(self) -> bool:
+        """Whether it goes on."""
+        return self._process.poll() is None
+
+    def wait(self) -> list[int]:
+        """Until it has ended; how long each call took, in nanoseconds."""
+        if self._process.wait():
+            self._errors.seek(0)
+            raise PeerFailedError(f"{self._name} enqueue: {self._errors.read().strip()[-2000:]}")
+        calls: list[int] = json.loads(self._file.read_text())["calls"]
+        return calls
+
+    def kill(self) -> None:
+        """End it if it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._errors.close()
+        self._folder.cleanup()
+
+
 class Worker:
     """A worker process of a queue."""
 
-    def __init__(self, program: Program, url: str, mode: Mode) -> None:
+    def __init__(self, program: Program, url: str, mode: Mode, task: Task | None = None) -> None:
         self._name = program.peer.name
         self._folder = tempfile.TemporaryDirectory()
         self._file = Path(self._folder.name) / "result.json"
@@ -110,7 +165,7 @@ class Worker:
         self.first = 0
         self._process = subprocess.Popen(
             program.command("work", url, mode, str(self._file)),
-            env=program.environment(mode),
+            env=program.environment(mode, task),
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

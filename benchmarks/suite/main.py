@@ -117,7 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if runner.measured:
         runs.append({name: {**about, **told, **run}[name] for name in TOLD_OF_RUNS})
     store.start({**earlier, **about, **told, **run, "runs": runs})
-    progress(f"{len(store)} measurements in {store.path}")
+    store.pack()
+    progress(f"{len(store)} measurements in {store.packed}")
     if len(store):
         print(report.terminal(store, ALL))
         _write(store)
@@ -197,8 +198,7 @@ def _write(store: Store) -> None:
     ):
         pages.append(front)
     for path in [*pages, *written]:
-        if path.suffix != ".svg":
-            progress(f"wrote {path}")
+        progress(f"wrote {path}")
 
 
 def _unknown(words: Sequence[str]) -> list[str]:

@@ -34,10 +34,15 @@ LOOKS: Mapping[str, Look] = {
     "pysqlbox settle": Look(ACCENT, "D", "--", 2.4),
     "pysqlbox payloads": Look(ACCENT, "D", "--", 2.4),
     "pysqlbox (batches of 500)": Look(ACCENT, "D", "--", 2.4),
+    "pysqlbox (coroutines)": Look(ACCENT, "^", "-.", 2.4),
+    "pysqlbox (transactional)": Look(ACCENT, "v", "-.", 2.4),
+    "pysqlbox (before)": Look("#7fb2dd", "o", "--", 2.0),
     "pysqlbox T-SQL": Look(ACCENT, "s", ":", 2.4),
     "pgmq": Look("#117733", "^"),
     "pgmq archive": Look("#44aa99", "v"),
     "pgq": Look("#cc6677", "s"),
+    "pgque": Look("#ee8866", "p"),
+    "awa": Look("#332288", "*"),
     "graphile-worker": Look("#882255", "s"),
     "pg-boss": Look("#999933", "v"),
     "pgqueuer": Look("#aa4499", "^"),
@@ -77,7 +82,6 @@ STYLE: Mapping[str, Any] = {
     "grid.color": FAINT,
     "figure.dpi": 110,
     "savefig.dpi": 150,
-    "svg.hashsalt": OURS,
 }
 
 Axes = Any
@@ -118,11 +122,10 @@ def _pyplot() -> Any:
 
 def _save(pyplot: Any, figure: Any, path: Path) -> list[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    written = [path.with_name(f"{path.name}.{suffix}") for suffix in ("png", "svg")]
-    for file in written:
-        figure.savefig(file, bbox_inches="tight", metadata={"Date": None} if file.suffix == ".svg" else None)
+    file = path.with_name(f"{path.name}.png")
+    figure.savefig(file, bbox_inches="tight")
     pyplot.close(figure)
-    return written
+    return [file]
 
 
 def _pictures(pyplot: Any, scenario: Scenario[Any], parts: Sequence[Part]) -> list[tuple[str, Any]]:

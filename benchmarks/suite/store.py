@@ -1,7 +1,11 @@
-"""What was measured: one JSON line each, so that a run that was ended goes on where it stopped."""
+"""What was measured: one JSON line each, so that a run that was ended goes on where it stopped.
+
+A run adds lines to a plain file; at its end that becomes a compressed one, with which a later run goes on.
+"""
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -80,15 +84,30 @@ class Store:
 
     def load(self) -> None:
         """Read what is there; a last line that was cut off is left out."""
-        if not self.path.exists():
+        if self.path.exists():
+            text = self.path.read_text(encoding="utf-8")
+        elif self.packed.exists():
+            text = gzip.decompress(self.packed.read_bytes()).decode()
+        else:
             return
-        lines = self.path.read_text().split("\n")
+        lines = text.split("\n")
         whole = [line for line in lines[:-1] if line]
         if whole:
             self.about = json.loads(whole[0])["about"]
         for line in whole[1:]:
             measurement = Measurement.parse(line)
             self._measurements[measurement.key] = measurement
+
+    @property
+    def packed(self) -> Path:
+        """The compressed file."""
+        return self.path.with_name(f"{self.path.name}.gz")
+
+    def pack(self) -> None:
+        """Compress what is there; the same measurements make the same file."""
+        if self.path.exists():
+            self.packed.write_bytes(gzip.compress(self.path.read_bytes(), mtime=0))
+            self.path.unlink()
 
     def clear(self) -> None:
         """Forget what was read; the file stays until the next start."""
@@ -100,7 +119,7 @@ class Store:
         self.about = dict(about)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         lines = [json.dumps({"about": self.about}), *(m.line() for m in self._measurements.values())]
-        self.path.write_text("".join(f"{line}\n" for line in lines))
+        self.path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def add(self, key: Key, measured: Measured) -> None:
         """Keep one."""

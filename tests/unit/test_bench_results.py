@@ -92,7 +92,7 @@ def test_pages_tell_it(store: Store, tmp_path: Path) -> None:
 
 def test_pictures(store: Store, tmp_path: Path) -> None:
     names = {path.name for path in plots.draw(tmp_path, store, SCENARIOS)}
-    assert {"worker_drain.png", "worker_drain.svg", "latency_idle.png", "headline.png"} <= names
+    assert {"worker_drain.png", "latency_idle.png", "headline.png"} <= names
     assert all((tmp_path / name).stat().st_size > 5_000 for name in names)
 
 

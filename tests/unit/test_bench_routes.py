@@ -38,7 +38,15 @@ def test_who_has_the_notion() -> None:
 def test_a_writer_is_beside_everybody() -> None:
     scenario = HeldWriter()
     there = {one.name for one in scenario.contestants if scenario.takes_part(one, scenario.variants[0])}
-    assert there == {"pysqlbox", "pysqlbox settle", "pgmq", "pgq", "delete skip locked", "status column"}
+    assert there == {
+        "pysqlbox",
+        "pysqlbox settle",
+        "pgmq",
+        "pgq",
+        "pgque",
+        "delete skip locked",
+        "status column",
+    }
 
 
 @pytest.mark.dialect("postgres")

@@ -180,6 +180,26 @@ def test_a_part_does_not_take_the_place_of_the_whole(
     assert kept.path.read_text() == before
 
 
+def test_a_finished_run_is_one_compressed_file_that_another_goes_on_with(store: Store) -> None:
+    store.start({"date": "today"})
+    key = Key("s", "v", "c", 1)
+    store.add(key, Measured({RATE: 2.5}))
+    store.pack()
+    assert not store.path.exists()
+    before = store.packed.read_bytes()
+    again = Store(store.path)
+    again.load()
+    assert (again.about, [taken.key for taken in again]) == ({"date": "today"}, [key])
+    again.start(again.about)
+    again.pack()
+    assert again.packed.read_bytes() == before, "the same measurements make the same file"
+    again.start(again.about)
+    again.add(Key("s", "v", "c", 2), Measured({RATE: 3.0}))
+    broken_off = Store(store.path)
+    broken_off.load()
+    assert len(broken_off) == 2, "a run that was broken off counts, not what was packed before"
+
+
 def test_measurements_come_back(store: Store) -> None:
     key = Key("s", "v", "c", 1)
     store.add(key, Measured({RATE: 2.5}, 10, 4.0, {"rate": [(0.5, 2.0)]}, "slow"))

@@ -63,11 +63,13 @@ def work(url: str, recorder: Recorder, control: Control) -> None:
 
     def handle_timed(params: Any, context: Any) -> None:
         recorder.arrived(context.task_id, params)
+        recorder.task.run()
 
     absurd.register_task(TOPIC)(handle_timed if recorder.timed else handle)
     control.ready()
     control.on_stop(absurd.stop_worker)
-    absurd.start_worker(**options())
+    workers = recorder.task.workers
+    absurd.start_worker(**{**options(), **({"concurrency": workers} if workers else {})})
     absurd.close()
 
 

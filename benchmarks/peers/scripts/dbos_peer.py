@@ -80,6 +80,7 @@ def work(url: str, recorder: Recorder, control: Control) -> None:
     def handle(message: str) -> None:
         if recorder.timed:
             recorder.arrived(DBOS.workflow_id, json.loads(message))
+            recorder.task.run()
         else:
             recorder.handled(DBOS.workflow_id)
 

@@ -2,7 +2,7 @@
 
 import { Logger, makeWorkerUtils, run, runMigrations } from "graphile-worker";
 import pg from "pg";
-import { TOPIC, bodies, body, installed, main, options } from "./protocol.mjs";
+import { TOPIC, bodies, body, installed, main, options, runTask, task } from "./protocol.mjs";
 
 const STEP = 1000;
 const quiet = new Logger(() => (level, message) => {
@@ -35,15 +35,17 @@ await main({
     const taskList = {
       [TOPIC]: (payload, helpers) => {
         recorder.handled(helpers.job.id, payload);
+        return runTask();
       },
     };
+    const workers = task.workers ? { concurrentJobs: task.workers } : {};
     await control.ready();
     const runner = await run({
       connectionString,
       logger: quiet,
       noHandleSignals: true,
       taskList,
-      preset: { worker: { connectionString, crontabFile: "/nonexistent", ...options } },
+      preset: { worker: { connectionString, crontabFile: "/nonexistent", ...options, ...workers } },
     });
     await control.stopped();
     await runner.stop();

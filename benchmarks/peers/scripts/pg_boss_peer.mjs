@@ -1,7 +1,7 @@
 // pg-boss, woken by LISTEN/NOTIFY, in batches (docs/api/workers.md).
 
 import { PgBoss } from "pg-boss";
-import { TOPIC, bodies, body, installed, main, options } from "./protocol.mjs";
+import { TOPIC, bodies, body, installed, main, options, runTask, task } from "./protocol.mjs";
 
 const STEP = 1000;
 
@@ -45,8 +45,10 @@ await main({
     const made = boss(url, { useListenNotify: true });
     await made.start();
     await control.ready();
-    await made.work(TOPIC, options, async (jobs) => {
+    const workers = task.workers ? { localConcurrency: task.workers } : {};
+    await made.work(TOPIC, { ...options, ...workers }, async (jobs) => {
       for (const job of jobs) recorder.handled(job.id, job.data);
+      await runTask();
     });
     await control.stopped();
     await made.stop({ graceful: true, timeout: 10000 });

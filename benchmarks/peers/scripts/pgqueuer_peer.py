@@ -71,9 +71,11 @@ def work(url: str, recorder: Recorder, control: Control) -> None:
 
         async def handle(job: Any) -> None:
             recorder.handled(job.id)
+            await recorder.task.run_async()
 
         async def handle_timed(job: Any) -> None:
             recorder.arrived(job.id, json.loads(job.payload))
+            await recorder.task.run_async()
 
         manager.entrypoint(TOPIC)(handle_timed if recorder.timed else handle)
         control.ready()

@@ -11,7 +11,16 @@ from typing import Any
 
 import procrastinate  # type: ignore[import-not-found,unused-ignore]  # in its own environment
 
-from benchmarks.peers.scripts.protocol import TOPIC, Control, Pace, Program, Recorder, body, options
+from benchmarks.peers.scripts.protocol import (
+    TOPIC,
+    Control,
+    Pace,
+    Program,
+    Recorder,
+    Task,
+    body,
+    options,
+)
 
 STEP = 1000
 
@@ -21,10 +30,16 @@ def versions() -> dict[str, str]:
     return {name: version(name) for name in ("procrastinate", "psycopg")} | {"Python": sys.version.split()[0]}
 
 
+def settings() -> dict[str, Any]:
+    """Those of the catalogue; a scenario may say how many run at once."""
+    workers = Task.told().workers
+    return {**options(), **({"concurrency": workers} if workers else {})}
+
+
 def app(url: str, recorder: Recorder | None = None) -> tuple[Any, Any]:
     """An app with the one task."""
     logging.getLogger("procrastinate").setLevel(logging.WARNING)
-    size = options()["concurrency"] + 1
+    size = settings()["concurrency"] + 1
     made = procrastinate.App(
         connector=procrastinate.PsycopgConnector(conninfo=url, min_size=1, max_size=size)
     )
@@ -35,6 +50,7 @@ def app(url: str, recorder: Recorder | None = None) -> tuple[Any, Any]:
             recorder.arrived(context.job.id, {"n": n, "at": at})
         else:
             recorder.handled(context.job.id)
+        await recorder.task.run_async()
 
     return made, made.task(name=TOPIC, pass_context=True)(handle)
 
@@ -81,7 +97,7 @@ def work(url: str, recorder: Recorder, control: Control) -> None:
         made, _ = app(url, recorder)
         async with made.open_async():
             control.ready()
-            running = asyncio.create_task(made.run_worker_async(install_signal_handlers=False, **options()))
+            running = asyncio.create_task(made.run_worker_async(install_signal_handlers=False, **settings()))
             loop = asyncio.get_running_loop()
             control.on_stop(lambda: loop.call_soon_threadsafe(running.cancel))
             with contextlib.suppress(asyncio.CancelledError):

@@ -10,6 +10,11 @@ const JITTER = 0.3;
 export const TOPIC = "work";
 export const options = JSON.parse(process.env.BENCH_OPTIONS ?? "{}");
 
+/** What a handler does: it waits so many seconds, as if for another service; so many run at once. */
+export const task = { seconds: 0, workers: null, ...JSON.parse(process.env.BENCH_TASK ?? "{}") };
+export const runTask = () =>
+  task.seconds ? new Promise((resolve) => setTimeout(resolve, task.seconds * 1000)) : undefined;
+
 /** Nanoseconds of the machine's monotonic clock; a number is exact for a hundred days of uptime. */
 export const now = () => Number(process.hrtime.bigint());
 
@@ -38,8 +43,8 @@ class Recorder {
   }
 
   handled(id, message) {
-    if (this.timed) this.latencies.push([message.n, now() - message.at]);
-    else if (!this.first) this.first = now();
+    if (!this.first) this.first = now();
+    if (this.timed) this.latencies.push([message.n, now() - message.at, message.at]);
     this.ids.push(id);
   }
 }
@@ -50,7 +55,7 @@ function control(recorder) {
     async ready() {
       process.stdout.write("ready\n");
       if ((await lines.next()).value !== "go") process.exit(1);
-      if (recorder.mode !== "drain") return;
+      if (recorder.mode !== "drain" && recorder.mode !== "steady") return;
       let told = 0;
       const tell = () => {
         if (recorder.ids.length === told) return;

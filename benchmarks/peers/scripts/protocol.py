@@ -8,15 +8,17 @@ A program is called with one of these commands:
     schema URL                            creates the queue's tables
     fill URL COUNT                        produces that many messages in bulk
     enqueue URL COUNT MILLISECONDS FILE   produces one after another, about that far apart (0: at once)
-    work URL MODE FILE                    consumes; MODE is drain, latency or idle
+    work URL MODE FILE                    consumes; MODE is drain, latency, idle or steady
 
 `work` prints `ready`, begins when it reads `go`, in mode drain prints `n COUNT FIRST` as it goes along,
 ends in an orderly way when it reads `stop` (or its input ends), and leaves what it handled in FILE.
+In mode steady a handler takes as long as BENCH_TASK says, and as many run at once.
 All times are nanoseconds of the machine's monotonic clock, which every process shares.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -54,14 +56,41 @@ def options() -> dict[str, Any]:
     return told
 
 
+@dataclass(frozen=True)
+class Task:
+    """What a handler does: it waits so long, as if for another service. `workers`: so many run at once."""
+
+    seconds: float = 0.0
+    workers: int | None = None
+    writes: bool = False
+    """Whether a handler also inserts a row into the table `effect`, once for all in the same database."""
+
+    @staticmethod
+    def told() -> Task:
+        """What the scenario asks for."""
+        wanted: dict[str, Any] = json.loads(os.environ.get("BENCH_TASK", "{}"))
+        return Task(**wanted)
+
+    def run(self) -> None:
+        """In a thread."""
+        if self.seconds:
+            time.sleep(self.seconds)
+
+    async def run_async(self) -> None:
+        """In a coroutine."""
+        if self.seconds:
+            await asyncio.sleep(self.seconds)
+
+
 @dataclass
 class Recorder:
     """What a worker has handled."""
 
     mode: str
     ids: list[Any] = field(default_factory=list)
-    latencies: list[tuple[int, int]] = field(default_factory=list)
+    latencies: list[tuple[int, int, int]] = field(default_factory=list)
     first: int = 0
+    task: Task = field(default_factory=Task.told)
 
     @property
     def timed(self) -> bool:
@@ -76,7 +105,9 @@ class Recorder:
 
     def arrived(self, identity: Any, message: Body) -> None:
         """A message of a latency run."""
-        self.latencies.append((message["n"], time.monotonic_ns() - message["at"]))
+        now, at = time.monotonic_ns(), message["at"]
+        self.first = self.first or now
+        self.latencies.append((message["n"], now - at, at))
         self.ids.append(identity)
 
     def write(self, file: Path) -> None:
@@ -97,7 +128,7 @@ class Control:
         print("ready", flush=True)
         if sys.stdin.readline().strip() != "go":
             raise SystemExit(1)
-        if self._recorder.mode == "drain":
+        if self._recorder.mode in ("drain", "steady"):
             threading.Thread(target=self._progress, daemon=True).start()
 
     def on_stop(self, stop: Callable[[], object]) -> None:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from importlib.metadata import version
 from typing import Any
 
-import pysqlbox
+import psycopg
+
 from benchmarks.peers.scripts.protocol import TOPIC, Control, Pace, Program, Recorder, options, text
 
+if "BENCH_CHECKOUT" in os.environ:  # another version's
+    sys.path.insert(0, os.environ["BENCH_CHECKOUT"])
+
+import pysqlbox
+
 STEP = 1000
+EFFECT = "INSERT INTO public.effect (message) VALUES (%s)"
 
 
 def versions() -> dict[str, str]:
@@ -51,15 +60,49 @@ def enqueue(url: str, pace: Pace) -> None:
 def work(url: str, recorder: Recorder, control: Control) -> None:
     """A worker."""
 
+    task = recorder.task
+    settings = options()
+    coroutines, transactional = settings.pop("coroutines", False), settings.pop("transactional", False)
+    if task.workers:
+        settings["async_slots" if coroutines else "threads"] = task.workers
+
     def handle(message: Any) -> None:
         recorder.handled(message.id)
 
     def handle_timed(message: Any) -> None:
         recorder.arrived(message.id, json.loads(message.payload))
+        task.run()
+
+    async def handle_async(message: Any) -> None:
+        if recorder.timed:
+            recorder.arrived(message.id, json.loads(message.payload))
+        else:
+            recorder.handled(message.id)
+        await task.run_async()
+
+    mine = threading.local()
+
+    def write(message: Any) -> None:  # as an application does that has a connection for each thread
+        if not hasattr(mine, "connection"):
+            mine.connection = psycopg.connect(url, autocommit=True)
+        mine.connection.execute(EFFECT, [message.id])
+        recorder.handled(message.id)
+
+    def write_in_one(message: Any, context: Any) -> None:
+        context.connection.execute(EFFECT, [message.id])
+        recorder.handled(message.id)
+
+    def handle_in_one(message: Any, context: Any) -> None:  # noqa: ARG001 - the one that has the connection
+        recorder.handled(message.id)
 
     with connect(url) as db:
-        worker = db.worker(boxes=("outbox",), **options())
-        worker.handler(TOPIC)(handle_timed if recorder.timed else handle)
+        worker = db.worker(boxes=("outbox",), **settings)
+        if transactional:
+            worker.handler(TOPIC, transactional=True)(write_in_one if task.writes else handle_in_one)
+        elif task.writes:
+            worker.handler(TOPIC)(write)
+        else:
+            worker.handler(TOPIC)(handle_async if coroutines else handle_timed if recorder.timed else handle)
         control.ready()
         control.on_stop(worker.stop)
         worker.run()

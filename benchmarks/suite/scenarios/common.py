@@ -15,7 +15,7 @@ from benchmarks.suite import store
 from benchmarks.suite.contestants.base import Ability, SqlContestant
 from benchmarks.suite.contestants.floors import CopyTable, SkipLocked, StatusTable
 from benchmarks.suite.contestants.pgmq import Pgmq, PgmqArchive
-from benchmarks.suite.contestants.pgq import Pgq
+from benchmarks.suite.contestants.pgq import Pgq, Pgque
 from benchmarks.suite.contestants.pysqlbox import Pysqlbox, PysqlboxPayloads, PysqlboxSettle
 from benchmarks.suite.contestants.tsql import PysqlboxTsql
 from benchmarks.suite.runner import Level, Metric, Scenario
@@ -40,6 +40,7 @@ CONTESTANTS: tuple[SqlContestant, ...] = (
     Pgmq(),
     PgmqArchive(),
     Pgq(),
+    Pgque(),
     SkipLocked(),
     StatusTable(),
     CopyTable(),

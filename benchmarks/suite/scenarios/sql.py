@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.suite.runner import Scenario
+from benchmarks.suite.scenarios.disk import Disk
 from benchmarks.suite.scenarios.drain import Backlog, DrainRoutine, HalfDelayed
 from benchmarks.suite.scenarios.enqueue import EnqueueBulk, EnqueueSingle
 from benchmarks.suite.scenarios.fifo import FifoHot, FifoMany
@@ -26,5 +27,6 @@ SCENARIOS: tuple[Scenario[Any], ...] = (
     HeldSnapshot(),
     HeldWriter(),
     HeldPaths(),
+    Disk(),
     Sustained(),
 )

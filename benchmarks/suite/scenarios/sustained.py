@@ -51,7 +51,14 @@ class Sustained(SqlScenario):
 
     def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002 - the interface
         """Sizes are read from PostgreSQL; bare tables and archives that nobody cleans up only grow."""
-        return contestant.name in ("pysqlbox", "pysqlbox settle", "pgmq", "pgq", "delete skip locked")
+        return contestant.name in (
+            "pysqlbox",
+            "pysqlbox settle",
+            "pgmq",
+            "pgq",
+            "pgque",
+            "delete skip locked",
+        )
 
     def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002 - the interface
         """With a thread that keeps it up and measures it."""
@@ -59,7 +66,7 @@ class Sustained(SqlScenario):
         connections = 2 if "parallel" in contestant.can else 1
         with contestant.place(lab, standing(200, RECORDS)) as url:
             contender = cycle(contestant, url, 200, RECORDS, BATCH)
-            with _Keeper(contestant, url, _interval(lab)) as keeper:
+            with Keeper(contestant, url, _interval(lab)) as keeper:
                 done = work(lab, contestant, contender, connections=connections, seconds=seconds)
         curves = keeper.curves()
         sizes = {}
@@ -70,7 +77,7 @@ class Sustained(SqlScenario):
         return Measured(measured.values, measured.messages, measured.seconds, curves, measured.problem)
 
 
-class _Keeper(threading.Thread):
+class Keeper(threading.Thread):
     """Calls for upkeep and looks at the size, every so often."""
 
     def __init__(self, contestant: SqlContestant, url: str, interval: float) -> None:

@@ -20,8 +20,8 @@ BEGIN
     VALUES (now_at, nextval({{ db._outbox_ids | literal }}), 0, '', $1, own_xid);
 
     -- A hint to listeners, at most one in 20 milliseconds: NOTIFY makes commits queue up behind one another.
-    IF coalesce(pg_sequence_last_value({{ db._outbox_notified | literal }}), 0) < extract(epoch FROM now_at) * 1000 THEN
-        PERFORM setval({{ db._outbox_notified | literal }}, (extract(epoch FROM now_at) * 1000)::bigint + 20);
+    IF coalesce(pg_sequence_last_value({{ db._outbox_notified | literal }}), 0) < date_part('epoch', now_at) * 1000 THEN
+        PERFORM setval({{ db._outbox_notified | literal }}, (date_part('epoch', now_at) * 1000)::bigint + 20);
         PERFORM pg_notify({{ (schema ~ ".outbox") | literal }}, '');
     END IF;
 END;

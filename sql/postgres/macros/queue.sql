@@ -19,8 +19,8 @@ EXISTS (
 {# A hint to listeners. #}
 {% macro notify() %}
 -- A hint to listeners, at most one in 20 milliseconds: NOTIFY makes commits queue up behind one another.
-    IF coalesce(pg_sequence_last_value({{ box._notified | literal }}), 0) < extract(epoch FROM now_at) * 1000 THEN
-        PERFORM setval({{ box._notified | literal }}, (extract(epoch FROM now_at) * 1000)::bigint + 20);
+    IF coalesce(pg_sequence_last_value({{ box._notified | literal }}), 0) < date_part('epoch', now_at) * 1000 THEN
+        PERFORM setval({{ box._notified | literal }}, (date_part('epoch', now_at) * 1000)::bigint + 20);
         PERFORM pg_notify({{ (schema ~ "." ~ box_name) | literal }}, '');
     END IF
 {%- endmacro %}

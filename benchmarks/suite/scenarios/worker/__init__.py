@@ -5,14 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.suite.runner import Scenario
-from benchmarks.suite.scenarios.worker.drain import WorkerDrain
+from benchmarks.suite.scenarios.worker.drain import ManyCoroutines, Transactional, WorkerDrain
 from benchmarks.suite.scenarios.worker.idle import IdleCost
 from benchmarks.suite.scenarios.worker.latency import LatencyHalfLoad, LatencyIdle, LatencySparse
+from benchmarks.suite.scenarios.worker.pressure import Burst, Oversupply
+from benchmarks.suite.scenarios.worker.steady import Steady
 
 SCENARIOS: tuple[Scenario[Any], ...] = (
     WorkerDrain(),
+    Transactional(),
+    ManyCoroutines(),
     LatencyIdle(),
     LatencyHalfLoad(),
     LatencySparse(),
+    Steady(),
+    Burst(),
+    Oversupply(),
     IdleCost(),
 )

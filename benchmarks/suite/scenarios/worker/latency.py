@@ -58,7 +58,7 @@ class LatencyIdle(Scenario[Queue]):
             percent = 100 * (worker.exact_cpu_seconds() - cpu) / seconds
             time.sleep(SETTLE_SECONDS)
             told = worker.stop()
-        arrived = [nanoseconds for number, nanoseconds in told["latencies"] if number >= WARM_UP]
+        arrived = [nanoseconds for number, nanoseconds, _ in told["latencies"] if number >= WARM_UP]
         values = {**_quantiles(arrived, calls[WARM_UP:]), WORKER: percent}
         return Measured(
             values,
@@ -124,7 +124,7 @@ class LatencyHalfLoad(Scenario[Queue]):
             calls = program.enqueue(url, count, 1000 / load)
             _wait_finished(contestant, watcher)
             told = worker.stop()
-        arrived = [nanoseconds for _, nanoseconds in told["latencies"][flat_out:]]
+        arrived = [nanoseconds for _, nanoseconds, _ in told["latencies"][flat_out:]]
         return Measured(
             {**_quantiles(arrived, calls), RATE: load},
             messages=count,
