@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["AsyncDeployment", "connect_async"]
 
 Answer = TypeVar("Answer")
-_log = logging.getLogger("pysqlbox")
 
 
 def connect_async(
@@ -261,7 +259,7 @@ class AsyncDeployment(DeploymentBase, Awaiting):
             except PysqlboxError as error:
                 if not await self._again(raw, error, call.repeat, tried, started):
                     raise
-                _log.warning(
+                self._log.warning(
                     "%s failed, trying again (%s of %s): %s [%s]",
                     call.routine, tried, self.retries.attempts, error, self.store,
                 )  # fmt: skip
@@ -291,7 +289,7 @@ class AsyncDeployment(DeploymentBase, Awaiting):
             except DatabaseUnavailable as error:
                 if error.__cause__ is None or not self._may_try(tried, started):
                     raise  # without a cause the pool itself was exhausted, which took its time already
-                _log.warning("no connection, trying again: %s [%s]", error, self.store)
+                self._log.warning("no connection, trying again: %s [%s]", error, self.store)
             await asyncio.sleep(self.retries.pause(tried))
             tried += 1
 

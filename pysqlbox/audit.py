@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 
 from pysqlbox.arguments import Delay, delay, given, integer
+from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import AuditEntry
 from pysqlbox.steps import Awaiting, Blocking, Named, Steps, routine
 
@@ -19,14 +19,13 @@ __all__ = ["AsyncAudit", "Audit", "AuditMethods"]
 # A name for the annotations of a class that has a method called list.
 _Entries = list[AuditEntry]
 
-_log = logging.getLogger("pysqlbox.audit")
-
 
 class AuditMethods(Named):
     """The audit log of a deployment: the service writes it, and any program that operates may."""
 
     def __init__(self, db: DeploymentBase) -> None:
         super().__init__(db, "audit")
+        self._log = DeploymentLog("pysqlbox.audit", db)
 
     @routine
     def write(
@@ -71,7 +70,7 @@ class AuditMethods(Named):
             "batch_size": integer("batch_size", batch_size),
         }
         affected = yield from self._affected("cleanup", arguments, connection)
-        _log.info("cleanup removed %s entries [%s]", affected, self.deployment.store)
+        self._log.info("cleanup removed %s entries [%s]", affected, self.deployment.store)
         return affected
 
 

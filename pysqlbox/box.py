@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
@@ -24,6 +23,7 @@ from pysqlbox.arguments import (
     whole_seconds,
 )
 from pysqlbox.drivers import Values
+from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import DeadCause, DeadLetterCause, Extended, Group, Retried, TopicStats, WorkerSeen
 from pysqlbox.names import Kind
 from pysqlbox.steps import Call, Named, Steps, routine
@@ -72,7 +72,7 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
 
     def __init__(self, db: DeploymentBase, name: str) -> None:
         super().__init__(db, name)
-        self._log = logging.getLogger(f"pysqlbox.{name}")
+        self._log = DeploymentLog(f"pysqlbox.{name}", db, name)
 
     @routine
     def claim(

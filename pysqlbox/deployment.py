@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["Deployment", "connect"]
 
 Answer = TypeVar("Answer")
-_log = logging.getLogger("pysqlbox")
 
 
 def connect(
@@ -247,7 +245,7 @@ class Deployment(DeploymentBase, Blocking):
             except PysqlboxError as error:
                 if not self._again(raw, error, call.repeat, tried, started):
                     raise
-                _log.warning(
+                self._log.warning(
                     "%s failed, trying again (%s of %s): %s [%s]",
                     call.routine, tried, self.retries.attempts, error, self.store,
                 )  # fmt: skip
@@ -277,7 +275,7 @@ class Deployment(DeploymentBase, Blocking):
             except DatabaseUnavailable as error:
                 if error.__cause__ is None or not self._may_try(tried, started):
                     raise  # without a cause the pool itself was exhausted, which took its time already
-                _log.warning("no connection, trying again: %s [%s]", error, self.store)
+                self._log.warning("no connection, trying again: %s [%s]", error, self.store)
             time.sleep(self.retries.pause(tried))
             tried += 1
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from pysqlbox.drivers import Driver, Target, Values, driver_for
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, NotFound, PysqlboxError, SchemaMismatch
+from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import BoxMetrics, Finding
 from pysqlbox.names import Kind, NamedBox, StoreKey, check_schema_name
 from pysqlbox.paths import migrations_root
@@ -41,6 +42,7 @@ class DeploymentBase:
         #: The key under which it is one of several stores; every error that concerns it carries it.
         self.store_key: StoreKey | None = None
         self.retries = retries or Retries()
+        self._log = DeploymentLog("pysqlbox", self)
         self._checked = False
         #: What message_ids that are drawn here carry, once it was asked for.
         self.place: int | None = None

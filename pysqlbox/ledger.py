@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pysqlbox.arguments import Delay, delay, given, integer, uuid_of, whole_seconds
+from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import LedgerClaim, LedgerEntry, LedgerKey
 from pysqlbox.steps import Awaiting, Blocking, Call, Named, Steps, routine
 
@@ -20,14 +20,13 @@ __all__ = ["AsyncLedger", "Ledger", "LedgerMethods"]
 # A name for the annotations of a class that has a method called list.
 _Keys = list[LedgerKey]
 
-_log = logging.getLogger("pysqlbox.ledger")
-
 
 class LedgerMethods(Named):
     """The ledger of a deployment."""
 
     def __init__(self, db: DeploymentBase) -> None:
         super().__init__(db, "ledger")
+        self._log = DeploymentLog("pysqlbox.ledger", db)
 
     @routine
     def try_begin(
@@ -47,7 +46,9 @@ class LedgerMethods(Named):
         }
         rows = yield self._call("try_begin", given({"key": key}, optional), connection)
         claim = LedgerClaim(*rows[0])
-        _log.debug("key %r: %s, attempts %s [%s]", key, claim.status, claim.attempts, self.deployment.store)
+        self._log.debug(
+            "key %r: %s, attempts %s [%s]", key, claim.status, claim.attempts, self.deployment.store
+        )
         return claim
 
     @routine
@@ -94,7 +95,7 @@ class LedgerMethods(Named):
             "batch_size": integer("batch_size", batch_size),
         }
         affected = yield from self._affected("cleanup", arguments, connection)
-        _log.info("cleanup removed %s keys [%s]", affected, self.deployment.store)
+        self._log.info("cleanup removed %s keys [%s]", affected, self.deployment.store)
         return affected
 
 

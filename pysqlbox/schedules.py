@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pysqlbox.arguments import Delay, aware, given, integer, payload_text, whole_seconds
 from pysqlbox.arguments import headers as header_dict
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import Schedule, ScheduleClock, ScheduleFired
 from pysqlbox.rules import rule_of
 from pysqlbox.steps import Awaiting, Blocking, Named, Steps, routine
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncSchedules", "ScheduleMethods", "Schedules", "SchedulingMethods"]
 
-_log = logging.getLogger("pysqlbox.schedules")
 # Names for the annotations of a class that has a method called list.
 _Schedules = list[Schedule]
 
@@ -125,6 +124,7 @@ class ScheduleMethods:
 
     def __init__(self, db: DeploymentBase) -> None:
         self.deployment = db
+        self._log = DeploymentLog("pysqlbox.schedules", db)
 
     def __repr__(self) -> str:
         return (
@@ -173,7 +173,7 @@ class ScheduleMethods:
                     outbox, name, None, first, connection=connection
                 )
                 made = replace(made, next_at=first)
-        _log.info("%s: schedule %r set, next at %s [%s]", box, name, made.next_at, self.deployment.store)
+        self._log.info("%s: schedule %r set, next at %s [%s]", box, name, made.next_at, self.deployment.store)
         return made
 
     @routine
@@ -187,7 +187,7 @@ class ScheduleMethods:
         """Remove a schedule; NotFound if there is none of that name. What it has enqueued stays."""
         outbox = yield from self._outbox(box)
         yield from SchedulingMethods.schedule_remove.steps(outbox, name, connection=connection)
-        _log.info("%s: schedule %r removed [%s]", box, name, self.deployment.store)
+        self._log.info("%s: schedule %r removed [%s]", box, name, self.deployment.store)
 
     def _outbox(self, name: str) -> Steps[SchedulingMethods]:
         if (yield from self.deployment.kind_of(name)) != "outbox":

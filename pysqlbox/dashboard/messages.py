@@ -61,7 +61,8 @@ def message(ask: Ask) -> Response:
 
 def reveal(ask: Ask) -> Response:
     """One message with payload and headers; who looked is noted first."""
-    ask.dashboard.audit(ask.person.name, "reveal", f"box {ask.path('box')}, message {ask.id()}", 1, None)
+    subject = f"box {ask.path('box')}, message {ask.id()}"
+    ask.dashboard.audit(ask.db, ask.person.name, "reveal", subject, 1)
     return _message(ask, is_shown=True)
 
 
@@ -116,11 +117,12 @@ def _find(ask: Ask, box: AnyBox, text: str) -> Response:
             raise InvalidArgument(f"find: {text!r} is neither an id nor a message_id (a uuid)") from None
         id = None if found is None else found.id
     elif isinstance(box, Inbox):
-        source, slash, message_id = text.partition("/")
-        if not slash:
+        # A source may have slashes in it, and so may a message_id.
+        cuts = [cut for cut, character in enumerate(text) if character == "/"][:10]
+        if not cuts:
             raise InvalidArgument(f"find: {text!r} is neither an id nor source/message_id")
-        known = box.find(message_id, source)
-        id = None if known is None else known.id
+        known = (box.find(text[cut + 1 :], text[:cut]) for cut in cuts if 0 < cut < len(text) - 1)
+        id = next((each.id for each in known if each is not None), None)
     if id is None:
         raise NotFound(f"no message of {box.name} is {text!r}")
     return ask.go(f"messages/{box.name}/{id}")

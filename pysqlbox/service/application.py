@@ -39,20 +39,22 @@ def app(
     authenticate: Authenticator | Sequence[Authenticator] = (),
     limits: Limits | None = None,
     routes: Iterable[BaseRoute] = (),
-    dashboard: bool = True,
+    dashboard: bool | Dashboard = True,
 ) -> Starlette:
     """The service of a deployment, to be run by itself or mounted in another ASGI application.
 
     ``tokens`` says who may come in by a bearer token, ``authenticate`` who is known by something else: it
     gets the request and answers a Caller or None. With neither only this machine is answered. ``routes``
-    come after the service's own, and then the pages of the ``dashboard``. The deployment stays its
-    caller's: it is not closed here.
+    come after the service's own, and then the pages of the ``dashboard``, which may be one that was made with
+    options of its own. The deployment stays its caller's: it is not closed here.
     """
     limits = limits or Limits()
     authenticators = (authenticate,) if callable(authenticate) else authenticate
     calls = Calls(limits)
     find = None if tokens is None else tokens.find
-    board = Dashboard(db, find=find, known=authenticators) if dashboard else None
+    board = dashboard if isinstance(dashboard, Dashboard) else None
+    if dashboard is True:
+        board = Dashboard(db, find=find, known=authenticators)
 
     @asynccontextmanager
     async def lifespan(application: Starlette) -> AsyncIterator[None]:

@@ -18,7 +18,6 @@ from pysqlbox.rules import due_times, rule_of
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
-from pysqlbox.worker.served_box import NEVER
 
 __all__ = ["Timetable"]
 
@@ -38,8 +37,6 @@ class Timetable:
         """``look_seconds``: how long what somebody else sets may stay unnoticed."""
         self.box = box
         self.next_at = time.monotonic() + random.uniform(0, SCATTER_SECONDS)
-        #: When the next planned time comes that is known.
-        self.planned_at = NEVER
         self._look_seconds = look_seconds
         self._log = log
         self._complained: dict[str, float] = {}
@@ -47,7 +44,6 @@ class Timetable:
     def look(self, connection: WorkerConnection, scheduler: Scheduler) -> None:
         """Fire what is due, and find out when to look again."""
         self.next_at = time.monotonic() + self._look_seconds * random.uniform(0.9, 1.1)
-        self.planned_at = NEVER
         served: dict[str, datetime | None] = {}
         clock = self._clock(connection)
         while clock.is_due and not scheduler.stopping:
@@ -64,8 +60,7 @@ class Timetable:
             clock = self._clock(connection)
         if clock.next_at is not None:
             wait = (clock.next_at - clock.now_at).total_seconds() + random.uniform(0, SCATTER_SECONDS)
-            self.planned_at = time.monotonic() + wait
-            self.next_at = min(self.next_at, self.planned_at)
+            self.next_at = min(self.next_at, time.monotonic() + wait)
 
     def _serve(
         self, connection: WorkerConnection, scheduler: Scheduler, schedule: Schedule, now: datetime
@@ -106,8 +101,6 @@ class Timetable:
                 (box,) = (each for each in scheduler.boxes if each.name == self.box)
                 watching.watcher.fired(box, schedule, row, time.monotonic() - began)
             self._log.info("%s: schedule %r fired message %s for %s", self.box, schedule.name, row["id"], at)
-            if scheduler.asleep:
-                scheduler.wake(self.box)
 
     def _skip(self, connection: WorkerConnection, schedule: Schedule, next_at: datetime | None) -> bool:
         """Move a schedule on without a message; whether it stood where it was seen."""

@@ -15,6 +15,7 @@ import pysqlbox
 from pysqlbox import Retry
 from pysqlbox.drivers import postgres
 from pysqlbox.worker import (
+    alarm,
     assignment,
     caretaker,
     coroutines,
@@ -29,6 +30,7 @@ from pysqlbox.worker import (
     plan,
     scheduler,
     served_box,
+    stalls,
     transactions,
     unknown_topics,
     worker_run,
@@ -44,10 +46,13 @@ from tests.worker import (
     test_groups,
     test_guards,
     test_handlers,
+    test_health,
     test_leases,
     test_life,
+    test_listening,
     test_outages,
     test_results,
+    test_sleeping,
     test_topics,
     test_transactions,
 )
@@ -316,6 +321,57 @@ PLANTED = [
         "an unknown topic is asked for again and again", unknown_topics.UnknownTopics, "_next_snooze",
         "2 * self._snoozes.pop(key, FIRST_SNOOZE / 2)", "FIRST_SNOOZE",
         test_applications.test_a_message_without_a_handler_is_put_back_longer_each_time,
+    ),
+    # The worker's own eyes
+    bug(
+        "nobody minds that nothing moves", stalls.StallWatch, "_look_at",
+        "if waiting:", "if False:",
+        test_health.test_a_stall_is_told_once_and_over_when_something_moves,
+    ),
+    bug(
+        "a stall has no end", stalls.StallWatch, "_look_at",
+        "box.stalled_since = None", "pass",
+        test_health.test_a_stall_is_told_once_and_over_when_something_moves,
+    ),
+    bug(
+        "what nobody may claim is taken for a stall", stalls.StallWatch, "_look_at",
+        "max(box.moved_at, box.emptied_at)", "box.moved_at",
+        test_health.test_what_nobody_may_claim_is_no_stall, patience=1.0,
+    ),
+    bug(
+        "a handler's own time does not count", stalls.StallWatch, "_look_at",
+        "max([seconds, self._settings.handler_timeout or 0.0, *timeouts])", "seconds",
+        test_health.test_a_long_handler_is_no_stall_before_its_timeout, patience=1.0,
+    ),
+    bug(
+        "a listener believes that it hears", listener.Listener, "_wait",
+        "raise _Deaf", "unheard = 0",
+        test_listening.test_a_deaf_listener_tries_again,
+    ),
+    bug(
+        "a listener hears nobody but others", listener.Listener, "_listen",
+        "(self._own, *self._channels)", "self._channels",
+        test_listening.test_a_listener_that_hears_itself,
+    ),
+    bug(
+        "a worker sleeps through what it puts back", exchange.Exchange, "_succeeded",
+        "if box.asleep:", "if False:",
+        test_sleeping.test_a_retry_of_its_own_wakes_it, patience=0.3,
+    ),
+    bug(
+        "a worker sleeps through due times", alarm, "alarm",
+        'known = [due["due_at"]]', "known = [None]",
+        test_sleeping.test_known_due_times_and_ends_of_leases_wake_it, patience=0.3,
+    ),
+    bug(
+        "a worker sleeps through schedules", alarm, "alarm",
+        "if clock == box.name:", "if False:",
+        test_sleeping.test_schedules_wake_it, patience=0.5,
+    ),
+    bug(
+        "a caretaker does not sleep", caretaker.Caretaker, "_wait",
+        "or self._scheduler.asleep", "",
+        test_sleeping.test_chores_wait_until_it_is_awake,
     ),
     # The rest
     bug(
