@@ -120,13 +120,15 @@ class AsyncPool:
     def _belong(self) -> None:
         """Refuse what cannot work: a closed pool, or one whose connections wait on another running loop."""
         if self._closed:
-            raise InvalidState("the deployment is closed")
+            raise InvalidState("the deployment is closed: open another with connect_async()")
         loop = asyncio.get_running_loop()
         if self._pid != os.getpid():
             self._begin_anew()
         if self._loop is not None and self._loop is not loop:
             if self._loop.is_running():
-                raise InvalidState("the deployment is in use on another event loop; connect one for each")
+                raise InvalidState(
+                    "the deployment is in use on another event loop; call connect_async() for each"
+                )
             self.purge()
             self._begin_anew()
         self._loop = loop
@@ -149,11 +151,11 @@ class AsyncPool:
         except TimeoutError:
             raise DatabaseUnavailable(
                 f"{self._target}: all {self._size} connections of the pool were in use"
-                f" for {self._timeout:g} seconds (pool_size)"
+                f" for {self._timeout:g} seconds: raise pool_size, or give them back sooner"
             ) from None
         if self._closed:
             self._room.release()
-            raise InvalidState("the deployment is closed")
+            raise InvalidState("the deployment is closed: open another with connect_async()")
 
     async def _is_good(self, connection: Any, idle_since: float) -> bool:
         now = time.monotonic()

@@ -116,13 +116,15 @@ class DeploymentBase:
                 return "inbox"
             if (yield from Probe(f"{name}_enqueue")):
                 return "outbox"
-        missing = f"box {name!r}: schema {self.schema!r} has none of that name, or it may not be used"
-        raise NotFound(missing).concerns(self.store_key)
+        raise NotFound(
+            f"box {name!r}: schema {self.schema!r} has none of that name, or it may not be used;"
+            f" pysqlbox migrate --box {name}:outbox (or :inbox) adds one"
+        ).concerns(self.store_key)
 
     def _box_kind(self, name: str, wanted: Kind | None) -> Steps[Kind]:
         found = yield from self.kind_of(name)
         if wanted is not None and found != wanted:
-            raise InvalidArgument(f"kind: box {name!r} is an {found}, not an {wanted}")
+            raise InvalidArgument(f"kind: box {name!r} is an {found}; kind must be that")
         return found
 
     def _is_passing(self, error: PysqlboxError, lost: bool, repeat: bool) -> bool:

@@ -256,7 +256,9 @@ class Idempotent:
     def blocking_ledger(self) -> Ledger:
         """The ledger for those who wait; an AsyncDeployment's answers only those who await it."""
         if isinstance(self.ledger, AsyncLedger):
-            raise InvalidArgument("db: an AsyncDeployment is for coroutine functions, async with and await")
+            raise InvalidArgument(
+                "db: must be of connect(); an AsyncDeployment is for coroutine functions and async with"
+            )
         return self.ledger
 
     def key(self, alias: str, message_id: object) -> str:
@@ -287,7 +289,9 @@ class Idempotent:
             signature = inspect.signature(function)
             name = getattr(function, "__qualname__", type(function).__qualname__)
             if isinstance(connection, str) and connection not in signature.parameters:
-                raise InvalidArgument(f"connection: {name} has no parameter {connection!r}")
+                raise InvalidArgument(
+                    f"connection: {name} has no parameter {connection!r}; name one of the function's"
+                )
 
             is_async = inspect.iscoroutinefunction(function)
             if not is_async:
@@ -355,4 +359,7 @@ def _identity(
     try:
         return getattr(first, message_id)
     except AttributeError as error:
-        raise InvalidArgument(f"message_id: {type(first).__qualname__} has no {message_id!r}") from error
+        raise InvalidArgument(
+            f"message_id: {type(first).__qualname__} has no {message_id!r}; name an attribute of it,"
+            " or give a function"
+        ) from error

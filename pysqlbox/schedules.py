@@ -191,7 +191,7 @@ class ScheduleMethods:
 
     def _outbox(self, name: str) -> Steps[SchedulingMethods]:
         if (yield from self.deployment.kind_of(name)) != "outbox":
-            raise InvalidArgument(f"box: {name!r} is an inbox, and schedules belong to outboxes")
+            raise InvalidArgument(f"box: {name!r} is an inbox, and must be an outbox to have schedules")
         return SchedulingMethods(self.deployment, name)
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 
 from pysqlbox.drivers.url import Target, parse_url
 from pysqlbox.errors import PysqlboxError
+from pysqlbox.extras import needed_for
 from pysqlbox.names import Dialect
 
 __all__ = ["Driver", "Row", "Target", "Values", "connect", "driver_for", "parse_url"]
@@ -62,7 +63,8 @@ class Driver(Protocol):
 def driver_for(dialect: Dialect) -> Driver:
     """The driver module of a dialect, imported only now."""
     if dialect == "postgres":
-        from pysqlbox.drivers import postgres
+        with needed_for("PostgreSQL", "binary"):
+            from pysqlbox.drivers import postgres
 
         return cast(Driver, postgres)
     from pysqlbox.drivers import mssql

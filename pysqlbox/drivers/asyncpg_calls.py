@@ -17,6 +17,7 @@ from typing import Any
 import asyncpg
 
 from pysqlbox.drivers import Values
+from pysqlbox.drivers.advice import TRY_AGAIN
 from pysqlbox.drivers.postgres import HAS_ROUTINE, error_of
 from pysqlbox.drivers.values import from_database, is_list, is_records, to_json, to_utc
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, InvalidState, PysqlboxError
@@ -83,7 +84,7 @@ def _bind(name: str, value: object) -> tuple[str, object]:
         return "{}::text::jsonb", to_json(name, value)
     if is_list(value):
         return _bind_list(name, list(value))  # type: ignore[call-overload]  # is_list: a Sequence
-    raise InvalidArgument(f"{name}: values of type {type(value).__name__} are not supported")
+    raise InvalidArgument(f"{name}: must not be of type {type(value).__name__}")
 
 
 def _bind_list(name: str, items: list[object]) -> tuple[str, object]:
@@ -110,5 +111,5 @@ def _mapped(error: Exception, connection: Any) -> PysqlboxError:
     if code is not None:
         return error_of(code, str(error.args[0] if error.args else error))
     if isinstance(error, OSError) or connection.is_closed():
-        return DatabaseUnavailable(str(error) or type(error).__name__)
-    return InvalidState(str(error))
+        return DatabaseUnavailable(f"{str(error) or type(error).__name__}; {TRY_AGAIN}")
+    return InvalidState(f"{error}; leave the connection to one call at a time")

@@ -24,6 +24,7 @@ from psycopg.types.numeric import IntLoader, NumericLoader
 from psycopg.types.string import ByteaLoader, BytesDumper, StrDumperUnknown, TextLoader
 from psycopg.types.uuid import UUIDLoader
 
+from pysqlbox.drivers.advice import OTHER_PLACE, UNFORESEEN, USED_UP, access_advice, outage_advice
 from pysqlbox.drivers.url import Target
 from pysqlbox.drivers.values import check_text, is_list, is_records, to_json, to_utc
 from pysqlbox.errors import (
@@ -264,7 +265,17 @@ def is_connection(value: object) -> bool:
 
 def is_conflict(error: BaseException | None) -> bool:
     """Whether an exception says that the server undid the transaction for the sake of another one."""
-    return isinstance(error, psycopg.Error) and error.sqlstate in _CONFLICTS
+    return isinstance(error, psycopg.Error) and (
+        error.sqlstate in _CONFLICTS or _is_dropped(error.sqlstate, error.diag.message_primary or "")
+    )
+
+
+def _is_dropped(code: str | None, message: str) -> bool:
+    """Whether a deployment dropped a routine between the call's parsing and its execution.
+
+    PostgreSQL then answers an internal error, whose text is never translated; nothing has been done.
+    """
+    return code == "XX000" and message.startswith("cache lookup failed")
 
 
 def is_lost(connection: Connection, error: BaseException | None) -> bool:
@@ -349,7 +360,7 @@ def database_error() -> type[Exception]:
 def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     """Turn a psycopg exception into ours, by its SQLSTATE; without a target it came from a routine."""
     if isinstance(error, UnicodeEncodeError):
-        return InvalidArgument("an argument has half a character, which is no text")
+        return InvalidArgument("an argument must be text, and has half a character (a lone surrogate)")
     code = getattr(error, "sqlstate", None)
     diagnostic = getattr(error, "diag", None)
     primary = diagnostic.message_primary if diagnostic else None
@@ -361,11 +372,11 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     where = f"{target}: " if target is not None else ""
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         if target is not None and _REFUSED.search(message):
-            return AccessDenied(f"{where}{_one_line(message)}")
-        return DatabaseUnavailable(f"{where}{_one_line(message)}")
+            return AccessDenied(f"{where}{_one_line(message)}; {access_advice(target)}")
+        return DatabaseUnavailable(f"{where}{_one_line(message)}; {outage_advice(target)}")
     if isinstance(error, psycopg.ProgrammingError) and target is not None:
-        return InvalidArgument(f"url: {_one_line(message)}")
-    return PysqlboxError(f"{where}{message} (SQLSTATE none)")
+        return InvalidArgument(f"url: must be one that libpq takes: {_one_line(message)}")
+    return PysqlboxError(f"{where}{message} (SQLSTATE none); {UNFORESEEN}")
 
 
 def error_of(code: str, message: str, target: Target | None = None) -> PysqlboxError:
@@ -374,16 +385,19 @@ def error_of(code: str, message: str, target: Target | None = None) -> PysqlboxE
     if code in _OURS:
         return _OURS[code](message)
     if code == _USED_UP:
-        return InvalidState(f"{where}the ids of this deployment's place are used up: {message}")
+        return InvalidState(f"{where}{USED_UP}: {message}; {OTHER_PLACE}")
     if code in _MISSING and target is None:
         return SchemaMismatch(f"{message}; run pysqlbox migrate")
     if code in ("42501", "3D000") or code.startswith("28"):
-        return AccessDenied(f"{where}{message}")
+        return AccessDenied(f"{where}{message}; {access_advice(target)}")
     if code.startswith("22") and target is None:
-        return InvalidArgument(f"an argument is malformed or out of range (SQLSTATE {code})")
-    if code in _TRANSIENT or code.startswith("08"):
-        return DatabaseUnavailable(f"{where}{message}")
-    return PysqlboxError(f"{where}{message} (SQLSTATE {code})")
+        return InvalidArgument(
+            "an argument must be of its parameter's type, and one is malformed or out of range"
+            f" (SQLSTATE {code})"
+        )
+    if code in _TRANSIENT or code in _CONFLICTS or code.startswith("08") or _is_dropped(code, message):
+        return DatabaseUnavailable(f"{where}{message}; {outage_advice(target)}")
+    return PysqlboxError(f"{where}{message} (SQLSTATE {code}); {UNFORESEEN}")
 
 
 def _one_line(message: str) -> str:
@@ -416,7 +430,7 @@ def adapted(name: str, value: object) -> object:
         return to_json(name, value)
     if is_list(value):
         return _adapt_list(name, cast(Sequence[object], value))
-    raise InvalidArgument(f"{name}: values of type {kind.__name__} are not supported")
+    raise InvalidArgument(f"{name}: must not be of type {kind.__name__}")
 
 
 def _adapt_list(name: str, items: Sequence[object]) -> object:

@@ -128,13 +128,13 @@ def _check_object(name: str, value: dict[str, object], schema: Schema) -> None:
     properties: Mapping[str, Schema] = schema.get("properties", {})
     for wanted in schema.get("required", ()):
         if wanted not in value:
-            raise InvalidArgument(f"{_within(name, wanted)}: is missing")
+            raise InvalidArgument(f"{_within(name, wanted)}: is missing, and must be given")
     for key, each in value.items():
         if key in properties:
             check(_within(name, key), each, properties[key])
         elif schema.get("additionalProperties") is False:
             known = ", ".join(properties)
-            raise InvalidArgument(f"{_within(name, ascii(key))}: is not known here; there are {known}")
+            raise InvalidArgument(f"{_within(name, ascii(key))}: must be one of {known}")
 
 
 def _within(name: str, key: str) -> str:

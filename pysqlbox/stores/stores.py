@@ -237,7 +237,10 @@ class Stores:
         )
 
     def _missing(self, key: object) -> NotFound:
-        return NotFound(f"store {str(key)!r}: there is none of that key among {len(self._stores)}")
+        return NotFound(
+            f"store {str(key)!r}: there is none of that key among {len(self._stores)};"
+            " call refresh() if the source has it by now"
+        )
 
     # All of them
 
@@ -301,7 +304,7 @@ class Stores:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise InvalidState("the stores are closed")
+            raise InvalidState("the stores are closed: open others with Stores(…)")
 
     def __enter__(self) -> Self:
         return self

@@ -61,7 +61,7 @@ def handle(
     if not inline.handler.is_async:
         inline.run()
     elif _has_loop():
-        raise InvalidState("a loop runs here already: await testing.handle_async(…)")
+        raise InvalidState("a loop runs here already: use await testing.handle_async(…)")
     else:
         asyncio.run(inline.run_async())
     return inline.results(raise_errors)
@@ -153,12 +153,16 @@ class Inline:
         for topic in topics:
             if topic not in handlers:
                 known = ", ".join(sorted(handlers.topics())) or "none"
-                raise NotFound(f"topic {topic!r}: the worker has no handler for it; its topics: {known}")
+                raise NotFound(
+                    f"topic {topic!r}: the worker has no handler for it, register one; its topics: {known}"
+                )
         if len(topics) != 1:
             raise InvalidState("messages: must be of one topic, and at least one")
         self.handler = handlers.by_topic[topics.pop()]
         if not self._single and not self.handler.batch:
-            raise InvalidState(f"messages: the handler of {self.handler.topic!r} takes one at a time")
+            raise InvalidState(
+                f"messages: the handler of {self.handler.topic!r} takes one at a time: give it one"
+            )
         db = worker.deployment
         box = ServedBox(
             db.inbox if isinstance(self._messages[0], InboxMessage) else db.outbox,

@@ -65,7 +65,9 @@ def incoming(value: object, options: Mapping[str, Any]) -> dict[str, Any]:
     arguments = _arguments(value, {"message_id": dedup_key, **envelope}, options)
     for name in ("source", "message_id"):
         if arguments.get(name) is None:
-            raise InvalidArgument(f"{name}: {type(value).__qualname__} says none, and neither does the call")
+            raise InvalidArgument(
+                f"{name}: {type(value).__qualname__} says none, and neither does the call: give {name}="
+            )
     arguments["message_id"] = str(arguments["message_id"])
     return arguments
 

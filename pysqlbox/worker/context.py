@@ -35,7 +35,10 @@ class Context:
         Hand it to the methods as ``connection=``, and use it for statements of your own.
         """
         if self.joined is None:
-            raise InvalidState("connection: the handler is not transactional, or has ended")
+            raise InvalidState(
+                "connection: the handler is not transactional, or has ended; use it inside, and register it"
+                " with transactional=True"
+            )
         return self.joined
 
     @property

@@ -203,7 +203,7 @@ class CallingConnection:
 
     def notify(self, channel: str) -> None:
         """There are no channels."""
-        raise InvalidState(f"channel: {channel!r} cannot be notified, T-SQL has no notifications")
+        raise InvalidState(f"channel: {channel!r} must not be notified, T-SQL has no notifications")
 
     def close(self) -> None:
         """Close the connection, if one is open."""

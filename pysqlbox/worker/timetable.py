@@ -105,7 +105,7 @@ class Timetable:
     def _skip(self, connection: WorkerConnection, schedule: Schedule, next_at: datetime | None) -> bool:
         """Move a schedule on without a message; whether it stood where it was seen."""
         if next_at is None:
-            raise InvalidArgument("cron: means no time to come")
+            raise InvalidArgument("cron: must mean a time to come")
         arguments: dict[str, Any] = {"name": schedule.name, "due_at": schedule.next_at, "next_at": next_at}
         (row,) = connection.call(f"{self.box}_schedule_skip", arguments)
         if row["affected"] and schedule.next_at is not None:

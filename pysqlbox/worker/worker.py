@@ -277,7 +277,7 @@ class Worker:
     def _begin(self, *, drain: bool, loop: asyncio.AbstractEventLoop | None = None) -> WorkerRun:
         with self._lock:
             if self._run is not None:
-                raise InvalidState("the worker runs already")
+                raise InvalidState("the worker runs already: stop() it first, or make another")
             self._run = WorkerRun(
                 self.deployment, self._settings, self._handlers, self._hooks, self._unknown_topics,
                 self.owner_token,

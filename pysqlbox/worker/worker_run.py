@@ -297,7 +297,7 @@ class WorkerRun:
     def wake(self, name: str | None) -> None:
         """Ask a box, or all of them, at once."""
         if name is not None and name not in self._settings.boxes:
-            raise InvalidArgument(f"box: this worker does not serve {name!r}")
+            raise InvalidArgument(f"box: must be one that this worker serves, not {name!r}")
         if self._scheduler is not None:
             self._scheduler.wake(name)
 

@@ -15,7 +15,7 @@ PACKAGE = ROOT / "pysqlbox"
 
 LAYERS = """
     errors paths watching
-    names cron logs
+    names cron logs extras
     places rules drivers
     locate arguments retry transaction
     serializer async_transaction pool async_pool
@@ -28,12 +28,13 @@ LAYERS = """
     async_deployment
     deploy
     worker
-    stores metrics contrib
+    stores metrics relays
     pysqlbox
     testing dashboard otel
     service
     cli
     __main__
+    contrib
 """
 """From the bottom to the top; a module, or a folder of them, imports only from lines above its own."""
 

@@ -183,7 +183,7 @@ def test_bad_declarations_are_refused() -> None:
             message(topic)  # type: ignore[arg-type]  # what the test is about
     with pytest.raises(InvalidArgument, match="group_id: must name"):
         message("t", group_id=5)  # type: ignore[arg-type]  # what the test is about
-    with pytest.raises(InvalidArgument, match="declares a class"):
+    with pytest.raises(InvalidArgument, match="must decorate a class"):
         message("t")(lambda: None)  # type: ignore[type-var]  # what the test is about
 
     @message("t", group_id="missing")

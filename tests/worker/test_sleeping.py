@@ -114,7 +114,7 @@ def test_wake_brings_it_back(
         assert asleep(worker)
         worker.wake(box.name if box.kind == "inbox" else None)
         until(lambda box=box, made=made: status(box, made) == "Done")  # type: ignore[misc]
-    with pytest.raises(InvalidArgument, match="does not serve 'orders'"):
+    with pytest.raises(InvalidArgument, match="must be one that this worker serves, not 'orders'"):
         worker.wake("orders")
 
 
