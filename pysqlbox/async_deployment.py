@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
+from pysqlbox import watching
 from pysqlbox.async_pool import AsyncPool
 from pysqlbox.async_transaction import driver_connection
 from pysqlbox.audit import AsyncAudit
@@ -226,6 +227,14 @@ class AsyncDeployment(DeploymentBase, Awaiting):
 
     async def perform(self, call: Call[Any]) -> list[Values]:
         """Make one call of a described method."""
+        watcher = watching.watcher
+        if watcher is None or call.probe:
+            return await self._perform(call)
+        with watcher.calling(self, call.routine, call.arguments) as watched:
+            told: Call[Any] = Call(call.routine, watched.arguments, call.connection, call.repeat)
+            return watched.answered(await self._perform(told))
+
+    async def _perform(self, call: Call[Any]) -> list[Values]:
         try:
             refuse_bytes(call)
             if call.connection is None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
+from pysqlbox import watching
 from pysqlbox.audit import Audit
 from pysqlbox.deployment_base import DeploymentBase, refuse_bytes
 from pysqlbox.drivers import Target, Values
@@ -209,6 +210,14 @@ class Deployment(DeploymentBase, Blocking):
 
     def perform(self, call: Call[Any]) -> list[Values]:
         """Make one call of a described method."""
+        watcher = watching.watcher
+        if watcher is None or call.probe:
+            return self._perform(call)
+        with watcher.calling(self, call.routine, call.arguments) as watched:
+            told: Call[Any] = Call(call.routine, watched.arguments, call.connection, call.repeat)
+            return watched.answered(self._perform(told))
+
+    def _perform(self, call: Call[Any]) -> list[Values]:
         try:
             refuse_bytes(call)
             if call.connection is None:

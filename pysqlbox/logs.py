@@ -127,6 +127,7 @@ class JsonFormatter(logging.Formatter):
         """The line."""
         handled = _handled.get()
         known: dict[str, object] = {**(handled.fields if handled is not None else {}), **_extras(record)}
+        _prefer_span(known)
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -149,6 +150,13 @@ class JsonFormatter(logging.Formatter):
                 secrets = _secrets(handled.payloads)
                 line |= {name: _without(line[name], secrets) for name in names}
         return json.dumps(line, ensure_ascii=True, default=str)
+
+
+def _prefer_span(known: dict[str, object]) -> None:
+    """Where OpenTelemetry has marked the record its trace is the span's, not that of who sent the message."""
+    trace, span = known.pop("otelTraceID", None), known.pop("otelSpanID", None)
+    if trace not in (None, "0"):
+        known |= {"trace_id": trace, "span_id": span}
 
 
 def _extras(record: logging.LogRecord) -> dict[str, object]:

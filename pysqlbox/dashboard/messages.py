@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -26,6 +27,8 @@ STATUSES = {
 OVER = {"Done", "Failed", "Dead", "Expired", "Cancelled"}
 DEAD = OVER - {"Done"}
 _PAGE = 50
+#: Characters of an error in a list.
+_ERROR = 300
 
 
 def listing(ask: Ask) -> Response:
@@ -44,7 +47,7 @@ def listing(ask: Ask) -> Response:
     rows = ask.watch.shared.get(
         ("messages", box.name, status, topic, group, after),
         2,
-        lambda: box.list(status, topic=topic, group_id=group, after_id=after, limit=_PAGE + 1),
+        lambda: _cut(box.list(status, topic=topic, group_id=group, after_id=after, limit=_PAGE + 1)),
     )
     return ask.page(
         "messages.html",
@@ -52,6 +55,16 @@ def listing(ask: Ask) -> Response:
         boxes=boxes, box=box, statuses=statuses, status=status, topic=topic, group=group, after=after,
         rows=rows[:_PAGE], more=len(rows) > _PAGE,
     )  # fmt: skip
+
+
+def _cut(rows: list[Any]) -> list[Any]:
+    """The rows with the beginnings of their errors, which may be long; each message's page has the whole."""
+    return [
+        replace(each, last_error=f"{each.last_error[:_ERROR]}\N{HORIZONTAL ELLIPSIS}")
+        if each.last_error and len(each.last_error) > _ERROR
+        else each
+        for each in rows
+    ]
 
 
 def message(ask: Ask) -> Response:

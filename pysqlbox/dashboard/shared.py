@@ -44,7 +44,8 @@ class Shared:
         with self._lock:
             entry = self._entries.setdefault(key, _Entry())
             self._entries.move_to_end(key)
-            while len(self._entries) > self._size:
+            # Nor is anything kept that nobody has asked for of late; the least lately asked come first.
+            while len(self._entries) > self._size or self._is_old(next(iter(self._entries.values()))):
                 self._entries.popitem(last=False)
         with entry.lock:
             now = self._clock()
@@ -55,6 +56,9 @@ class Shared:
                 entry.value = value
             found: Value = entry.value
             return found
+
+    def _is_old(self, entry: _Entry) -> bool:
+        return entry.at is not None and self._clock() - entry.at > 2 * _LONGEST and len(self._entries) > 1
 
     def forget(self) -> None:
         """Ask anew: somebody has changed something here."""

@@ -97,6 +97,9 @@ def test_what_is_asked_is_shared_and_what_is_dear_lasts_longer() -> None:
     shared.get("c", 2, lambda: ask("c"))
     shared.get("dear", 2, lambda: ask("dear"))
     assert asked.count("dear") == 4
+    now[0] += 61  # and what nobody asks for is not kept
+    shared.get("b", 2, lambda: ask("b"))
+    assert list(shared._entries) == ["b"]
     with pytest.raises(ZeroDivisionError):
         shared.get("fails", 2, lambda: 1 // 0)
     assert shared.get("fails", 2, lambda: 7) == 7

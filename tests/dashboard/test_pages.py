@@ -72,6 +72,14 @@ def test_messages_by_status_topic_and_group(visitor: Visitor, deployment: pysqlb
         assert f"No message is {status} here." in visitor.text(f"/messages?box=outbox&status={status}")
 
 
+def test_a_list_has_the_beginnings_of_long_errors(visitor: Visitor, deployment: pysqlbox.Deployment) -> None:
+    id = kill(deployment, 1, error="e" * 15_000)[0]
+    page = visitor.text("/messages?status=Failed")
+    assert "e" * 300 + "\N{HORIZONTAL ELLIPSIS}" in page
+    assert "e" * 301 not in page
+    assert "e" * 15_000 in visitor.text(f"/messages/outbox/{id}")
+
+
 def test_pages_follow_one_another(visitor: Visitor, deployment: pysqlbox.Deployment) -> None:
     sent = [each.id for each in deployment.outbox.enqueue_many([{"topic": "a", "payload": ""}] * 120)]
     found: list[int] = []

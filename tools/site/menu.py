@@ -17,6 +17,7 @@ PAGES: dict[str, str] = {
     "moving.md": "docs/moving.md",
     "operating.md": "docs/operating.md",
     "deployment.md": "docs/deployment.md",
+    "seeing.md": "docs/seeing.md",
     "doctor.md": "docs/doctor.md",
     "dashboard.md": "docs/dashboard.md",
     "settings.md": "docs/settings.md",
@@ -51,6 +52,7 @@ MENU: list[dict[str, Any]] = [
             {"Moving to pysqlbox": "moving.md"},
             {"Operating": "operating.md"},
             {"Deployment": "deployment.md"},
+            {"Seeing": "seeing.md"},
             {"The doctor": "doctor.md"},
             {"The dashboard": "dashboard.md"},
         ]
