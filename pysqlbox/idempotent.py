@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from uuid import UUID
 
 from pysqlbox.errors import InvalidArgument, PysqlboxError
+from pysqlbox.http_ledger import HttpLedger
 from pysqlbox.ledger import AsyncLedger
 from pysqlbox.messages import LedgerClaim
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from pysqlbox.deployment import Deployment
     from pysqlbox.ledger import Ledger
 
-__all__ = ["Attempt", "Busy", "Idempotent", "ledger_key"]
+__all__ = ["Attempt", "Busy", "HttpLedger", "Idempotent", "ledger_key"]
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 OnBusy = Literal["raise", "skip"]
@@ -223,7 +224,7 @@ class Idempotent:
 
     def __init__(
         self,
-        db: Deployment | AsyncDeployment | Ledger | AsyncLedger,
+        db: Deployment | AsyncDeployment | Ledger | AsyncLedger | HttpLedger,
         *,
         bus: str,
         group: str,
@@ -233,7 +234,9 @@ class Idempotent:
         retention: timedelta = timedelta(days=7),
         owner: str | None = None,
     ) -> None:
-        """With ``connect_async``'s deployment the handlers are coroutine functions; else they may be either.
+        """``db`` is a deployment or its ledger, or that of a service, which knows no caller's connections.
+
+        With ``connect_async``'s deployment the handlers are coroutine functions, else they may be either.
 
         ``lease=None`` marks before it handles; then a failed handler keeps its claim and Busy is skipped.
 
@@ -243,7 +246,7 @@ class Idempotent:
             raise InvalidArgument("on_busy: must be 'raise' or 'skip'")
         if retention <= timedelta(0):
             raise InvalidArgument("retention: must be above 0")
-        self.ledger: Ledger | AsyncLedger = cast("Ledger | AsyncLedger", getattr(db, "ledger", db))
+        self.ledger = cast("Ledger | AsyncLedger | HttpLedger", getattr(db, "ledger", db))
         self.bus = bus
         self.group = group
         self.lease_seconds = _lease_seconds(lease)
@@ -253,7 +256,7 @@ class Idempotent:
         self.owner = (owner or f"{socket.gethostname()}:{os.getpid()}")[:255]
         ledger_key(bus, group, "alias", "id")
 
-    def blocking_ledger(self) -> Ledger:
+    def blocking_ledger(self) -> Ledger | HttpLedger:
         """The ledger for those who wait; an AsyncDeployment's answers only those who await it."""
         if isinstance(self.ledger, AsyncLedger):
             raise InvalidArgument(
@@ -270,6 +273,10 @@ class Idempotent:
 
         Ask the attempt whether the key is yours: the body also runs for one that is processed already.
         """
+        if connection is not None and isinstance(self.ledger, HttpLedger):
+            raise InvalidArgument(
+                "connection: must not be given, for a service's ledger is in no transaction of its caller's"
+            )
         return Attempt(self, key, handler=handler, connection=connection)
 
     def __call__(

@@ -22,7 +22,7 @@ LAYERS = """
     messages records typed
     steps
     box schedules joins ledger audit deployment_base
-    outbox inbox
+    outbox inbox http_ledger
     boxes store idempotent
     deployment
     async_deployment
