@@ -8,6 +8,7 @@ from typing import Any
 PAGES: dict[str, str] = {
     "index.md": "README.md",
     "tutorial.md": "docs/tutorial.md",
+    "tour.md": "docs/tour.md",
     "worker.md": "docs/worker.md",
     "python.md": "docs/python.md",
     "testing.md": "docs/testing.md",
@@ -38,6 +39,7 @@ MENU: list[dict[str, Any]] = [
         "Start": [
             "index.md",
             {"Tutorial": "tutorial.md"},
+            {"Tour": "tour.md"},
             {"Changes": "changelog.md"},
             {"Contributing": "contributing.md"},
         ]
