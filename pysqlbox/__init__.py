@@ -100,9 +100,12 @@ if TYPE_CHECKING:
         OutboxStore,
     )
     from pysqlbox.stores import (
+        DrainFirst,
         HashRing,
+        RoundRobin,
         Router,
         Stores,
+        Weighted,
     )
     from pysqlbox.typed import (
         Undecodable,
@@ -138,6 +141,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterCause",
     "Deployment",
+    "DrainFirst",
     "DriverMissing",
     "Enqueued",
     "Extended",
@@ -174,6 +178,7 @@ __all__ = [
     "Retried",
     "Retries",
     "Retry",
+    "RoundRobin",
     "Router",
     "Schedule",
     "ScheduleClock",
@@ -187,6 +192,7 @@ __all__ = [
     "TopicStats",
     "Undecodable",
     "WaitEnqueued",
+    "Weighted",
     "Worker",
     "WorkerSeen",
     "__version__",
@@ -253,9 +259,12 @@ _HOMES = {
     ),
     "store": ("OutboxStore",),
     "stores": (
+        "DrainFirst",
         "HashRing",
+        "RoundRobin",
         "Router",
         "Stores",
+        "Weighted",
     ),
     "typed": (
         "Undecodable",
