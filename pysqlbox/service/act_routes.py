@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from pysqlbox.messages import Schedule
-from pysqlbox.service import actions
-from pysqlbox.service.boxes import BOX, ID, TOPIC
+from pysqlbox.service import actions, by_cause
+from pysqlbox.service.boxes import AFTER_ID, BOX, ID, TOPIC
 from pysqlbox.service.limits import Limits
 from pysqlbox.service.operation import Asked, Operation, Parameter
 from pysqlbox.service.roles import Role
@@ -21,6 +21,18 @@ _AFFECTED = {
     "properties": {"affected": {"type": "integer", "minimum": 0}},
     "required": ["affected"],
 }
+_PART = {
+    "type": "object",
+    "properties": {
+        "affected": {"type": "integer", "minimum": 0},
+        "next": {"type": ["integer", "null"], "description": "With a cause: after_id of the next part."},
+    },
+    "required": ["affected"],
+}
+_CAUSE = (
+    "By a cause of dead/{box}/causes: one bounded part; go on with after_id as long as next is not null."
+    " preview counts, and changes nothing."
+)
 _NAME = Parameter("name", _TEXT, "The schedule's name.")
 
 
@@ -41,6 +53,19 @@ def _ids_body(limits: Limits) -> Schema:
     return _object({"ids": _ids(limits)}, "ids")
 
 
+def _dead_body(limits: Limits) -> Schema:
+    by_cause_schema = _object(
+        {
+            "cause": {"type": "string", "minLength": 1, "maxLength": 400},
+            "topic": null_or(TOPIC.schema),
+            "preview": null_or({"type": "boolean", "description": "Only count them."}),
+            "after_id": null_or(AFTER_ID.schema),
+        },
+        "cause",
+    )
+    return {"anyOf": [_ids_body(limits), by_cause_schema]}
+
+
 def _cancel_body(limits: Limits) -> Schema:
     reason = null_or({"type": "string", "maxLength": 16_384})
     return _object({"ids": _ids(limits), "reason": reason}, "ids")
@@ -55,11 +80,24 @@ def _given_ids(asked: Asked) -> list[int]:
 
 
 def _replay(asked: Asked) -> Any:
+    if "cause" in asked.body:
+        return _by_cause(asked, "replay")
     return {"affected": actions.replay(asked.db, asked.actor, asked.path["box"], _given_ids(asked))}
 
 
 def _discard(asked: Asked) -> Any:
+    if "cause" in asked.body:
+        return _by_cause(asked, "discard")
     return {"affected": actions.discard(asked.db, asked.actor, asked.path["box"], _given_ids(asked))}
+
+
+def _by_cause(asked: Asked, action: str) -> Any:
+    body, box = asked.body, asked.path["box"]
+    cause, topic, after_id = body["cause"], body.get("topic"), int(body.get("after_id") or 0)
+    if body.get("preview"):
+        return by_cause.count(asked.db, box, cause, topic, after_id)
+    most = asked.limits.array_length
+    return by_cause.act(asked.db, asked.actor, action, box, cause, topic, after_id, most)
 
 
 def _cancel(asked: Asked) -> Any:
@@ -141,14 +179,15 @@ OPERATIONS = (
         "POST", "/v1/messages/{box}/replay", "replay", "act", Role.OPERATOR,
         "Make dead messages claimable again, from attempt 0.",
         _replay,
-        description="All or none: 409 if one of them is not dead. Unknown ids are passed over.",
-        parameters=(BOX,), body=_ids_body, answer=_AFFECTED,
+        description="By ids: all or none, 409 if one is not dead; unknown ids are passed over. " + _CAUSE,
+        parameters=(BOX,), body=_dead_body, answer=_PART,
     ),
     Operation(
         "POST", "/v1/messages/{box}/discard", "discard", "act", Role.OPERATOR,
         "Delete dead messages.",
         _discard,
-        parameters=(BOX,), body=_ids_body, answer=_AFFECTED,
+        description=_CAUSE,
+        parameters=(BOX,), body=_dead_body, answer=_PART,
     ),
     Operation(
         "POST", "/v1/messages/{box}/cancel", "cancel", "act", Role.OPERATOR,

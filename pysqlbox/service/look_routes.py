@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from pysqlbox.arguments import given
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.messages import (
     AuditEntry,
     DeadCause,
@@ -23,6 +23,7 @@ from pysqlbox.messages import (
     StoredInboxMessage,
     StoredOutboxMessage,
     TopicStats,
+    WorkerSeen,
 )
 from pysqlbox.service.answers import fields_of
 from pysqlbox.service.boxes import (
@@ -52,6 +53,13 @@ _UUID = {"type": "string", "format": "uuid"}
 _TEXT = {"type": "string", "minLength": 1, "maxLength": 255}
 _SECONDS = {"type": "integer", "minimum": 0, "maximum": 1_000_000_000}
 _FLAG = {"type": "boolean"}
+
+
+@dataclass(frozen=True, slots=True)
+class BoxWorkerSeen(WorkerSeen):
+    """Who works on a box."""
+
+    box: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +155,16 @@ def _ledger(asked: Asked) -> Any:
         query["prefix"], status=query["status"], limit=query["limit"], after=query["after"]
     )
     return page(found, found[-1].key if len(found) == query["limit"] else None)
+
+
+def _workers(asked: Asked) -> Any:
+    limit = asked.query["limit"]
+    found = [
+        {"box": named.name} | fields_of(worker)
+        for named in asked.db.schema_boxes()
+        for worker in asked.db.box(named.name).workers(limit=limit)
+    ]
+    return page(found)
 
 
 def _doctor(asked: Asked) -> Any:
@@ -259,6 +277,13 @@ OPERATIONS = (
             Parameter("after", {"type": "string", "maxLength": 512}, "The page behind this key."),
         ),
         answer=items_of(LedgerKey, following="string"),
+    ),
+    Operation(
+        "GET", "/v1/workers", "workers", "look", Role.VIEWER,
+        "Who holds leases, or was done with something within the last minutes, by box.",
+        _workers,
+        queries=(LIMIT,),
+        answer=items_of(BoxWorkerSeen, following=None),
     ),
     Operation(
         "GET", "/v1/doctor", "doctor", "look", Role.VIEWER,

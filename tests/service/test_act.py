@@ -10,6 +10,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import pysqlbox
+from pysqlbox.service import by_cause
 from tests.service.support import bearer, is_problem
 from tests.service.test_look import OWNER, kill
 
@@ -139,3 +140,43 @@ def test_a_change_that_cannot_be_noted_is_not_made(
     answer = client.post("/v1/messages/outbox/replay", json={"ids": ids})
     assert is_problem(answer, 503, "DatabaseUnavailable")
     assert deployment.outbox.get(ids[0]).status == "Failed"
+
+
+@pytest.mark.parametrize(("action", "status"), [("replay", "Ready"), ("discard", None)])
+def test_all_of_one_cause(
+    client: TestClient,
+    deployment: pysqlbox.Deployment,
+    monkeypatch: pytest.MonkeyPatch,
+    action: str,
+    status: str | None,
+) -> None:
+    ids = [each for n in range(5) for each in kill(deployment, "p", error=f"customer {n} is unknown")]
+    (other,) = kill(deployment, "p", error="timeout")
+    wanted = {"cause": "customer # is unknown", "topic": "t"}
+    path = f"messages/outbox/{action}"
+    assert post(client, path, preview=True, **wanted) == {"affected": 5, "next": None}
+    assert post(client, path, preview=True, cause="nothing like it") == {"affected": 0, "next": None}
+    assert post(client, path, preview=True, cause=wanted["cause"], topic="other")["affected"] == 0
+    assert deployment.audit.list() == []
+    monkeypatch.setattr(by_cause, "LOOKED_AT", 2)
+    part = post(client, path, **wanted)
+    steps = [part["affected"]]
+    while part["next"] is not None:
+        part = post(client, path, after_id=part["next"], **wanted)
+        steps.append(part["affected"])
+    assert (sum(steps), max(steps)) == (5, 2)
+    if status is None:
+        assert deployment.outbox.stats()[-1].dead == 1
+    else:
+        assert {deployment.outbox.get(each).status for each in ids} == {status}
+    assert deployment.outbox.get(other).status == "Failed"
+    noted = deployment.audit.list()
+    assert sum(each.affected or 0 for each in noted) == 5
+    assert json.loads(noted[0].detail or "")["cause"] == wanted["cause"]
+
+
+def test_ids_and_a_cause_exclude_each_other(client: TestClient) -> None:
+    wrong: list[dict[str, object]] = [{}, {"ids": [1], "cause": "c"}, {"ids": []}, {"cause": ""}]
+    for body in wrong:
+        answer = client.post("/v1/messages/outbox/replay", json=body)
+        assert is_problem(answer, 400, "InvalidArgument")

@@ -175,3 +175,10 @@ def test_metrics_are_text_for_prometheus(guarded: TestClient, deployment: pysqlb
     assert answer.headers["content-type"].startswith("text/plain; version=")
     assert "pysqlbox_up 1" in answer.text
     assert "s3cr3t" not in answer.text
+
+
+def test_workers_seen(client: TestClient, deployment: pysqlbox.Deployment) -> None:
+    deployment.outbox.enqueue_payloads("t", ["1", "2"])
+    deployment.outbox.claim(OWNER, batch_size=2)
+    (found,) = get(client, "/v1/workers")["items"]
+    assert (found["box"], found["owner_token"], found["in_flight"]) == ("outbox", str(OWNER), 2)
