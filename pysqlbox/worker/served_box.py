@@ -132,6 +132,7 @@ class ServedBox:
     def note_cost(self, seconds: float, count: int = 1) -> None:
         """Remember how long a message takes, the latest weighing most; what is surely slow counts at once."""
         each = seconds / count
+        self.moved_at = time.monotonic()
         cost = self._cost
         if cost is None or (each > SURELY_SLOW and each > 2 * cost):
             self._cost = max(each, 1e-9)
