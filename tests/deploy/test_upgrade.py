@@ -27,6 +27,8 @@ from tests.deploy.test_script import run
 from tools.keep_schema import RELEASES
 
 KEPT = sorted({path.name.split(".postgres")[0] for path in RELEASES.glob("*.postgres.sql.xz")})
+#: Producers wait once so many messages are to be handled: a migration may take minutes on a slow engine.
+AHEAD = 100
 ADDED = {
     "postgres": "ALTER TABLE {{ box.dead }} ADD COLUMN remark text;\n",
     "mssql": "ALTER TABLE {{ box.dead }} ADD remark nvarchar(50);\n",
@@ -46,6 +48,9 @@ class Traffic:
 
     def _produce(self) -> None:
         while not self._over.is_set():
+            if len(self.sent) > len(self.handled) + AHEAD:
+                time.sleep(0.05)
+                continue
             try:
                 message = self.db.outbox.enqueue("t", "x", group_id="g" if len(self.sent) % 5 == 0 else None)
             except pysqlbox.PysqlboxError as error:
@@ -75,7 +80,7 @@ class Traffic:
             for thread in producers:
                 thread.join()
             worker.stop()
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while self._left():
             assert time.monotonic() < deadline, "something stays behind"
             self._worker().drain(timeout=60)
@@ -83,7 +88,7 @@ class Traffic:
 
     def _worker(self) -> pysqlbox.Worker:
         """Its leases are short: a claim whose answer got lost in the upgrade comes back within the test."""
-        worker = self.db.worker(threads=2, lease_seconds=5)
+        worker = self.db.worker(threads=2, lease_seconds=10)
         worker.add_handler("t", self._handle)
         return worker
 
