@@ -90,9 +90,12 @@ if TYPE_CHECKING:
         OutboxStore,
     )
     from pysqlbox.stores import (
+        DrainFirst,
         HashRing,
+        RoundRobin,
         Router,
         Stores,
+        Weighted,
     )
     from pysqlbox.typed import (
         Undecodable,
@@ -121,6 +124,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterCause",
     "Deployment",
+    "DrainFirst",
     "DriverMissing",
     "Enqueued",
     "Extended",
@@ -157,6 +161,7 @@ __all__ = [
     "Retried",
     "Retries",
     "Retry",
+    "RoundRobin",
     "Router",
     "Schedule",
     "ScheduleClock",
@@ -170,6 +175,7 @@ __all__ = [
     "TopicStats",
     "Undecodable",
     "WaitEnqueued",
+    "Weighted",
     "Worker",
     "WorkerSeen",
     "__version__",
@@ -234,9 +240,12 @@ _HOMES = {
     ),
     "store": ("OutboxStore",),
     "stores": (
+        "DrainFirst",
         "HashRing",
+        "RoundRobin",
         "Router",
         "Stores",
+        "Weighted",
     ),
     "typed": (
         "Undecodable",

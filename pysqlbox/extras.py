@@ -19,7 +19,8 @@ EXTRAS: dict[str, frozenset[str]] = {
     "mssql": frozenset({"pyodbc"}),
     "nats": frozenset({"nats"}),
     "otel": frozenset({"opentelemetry"}),
-    "serve": frozenset({"httptools", "jinja2", "starlette", "uvicorn", "uvloop"}),
+    "rabbitmq": frozenset({"pika"}),
+    "serve": frozenset({"click", "httptools", "jinja2", "starlette", "uvicorn", "uvloop"}),
 }
 #: Without these no database can be reached at all.
 _DRIVERS = frozenset({"binary", "embedded", "mssql"})

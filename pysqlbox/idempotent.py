@@ -40,13 +40,14 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from uuid import UUID
 
 from pysqlbox.errors import InvalidArgument, PysqlboxError
+from pysqlbox.http_ledger import HttpLedger
 from pysqlbox.messages import LedgerClaim
 
 if TYPE_CHECKING:
     from pysqlbox.deployment import Deployment
     from pysqlbox.ledger import Ledger
 
-__all__ = ["Attempt", "Busy", "Idempotent", "ledger_key"]
+__all__ = ["Attempt", "Busy", "HttpLedger", "Idempotent", "ledger_key"]
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 OnBusy = Literal["raise", "skip"]
@@ -159,7 +160,7 @@ class Attempt:
         return inspect.iscoroutinefunction(getattr(type(self._connection), "commit", None))
 
     async def _call_async(self, routine: str, arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
-        db = self._rules.ledger.deployment
+        db = cast("Ledger", self._rules.ledger).deployment
         return await db.call_async(routine, arguments, connection=self._connection)
 
     def _arguments(self) -> dict[str, Any]:
@@ -212,7 +213,7 @@ class Idempotent:
 
     def __init__(
         self,
-        db: Deployment | Ledger,
+        db: Deployment | Ledger | HttpLedger,
         *,
         bus: str,
         group: str,
@@ -222,7 +223,9 @@ class Idempotent:
         retention: timedelta = timedelta(days=7),
         owner: str | None = None,
     ) -> None:
-        """``lease=None`` marks before it handles; then a failed handler keeps its claim and Busy is skipped.
+        """``db`` is a deployment or its ledger, or that of a service, which knows no caller's connections.
+
+        ``lease=None`` marks before it handles; then a failed handler keeps its claim and Busy is skipped.
 
         With a lease a failed handler releases it and Busy raises, unless told otherwise.
         """
@@ -230,7 +233,7 @@ class Idempotent:
             raise InvalidArgument("on_busy: must be 'raise' or 'skip'")
         if retention <= timedelta(0):
             raise InvalidArgument("retention: must be above 0")
-        self.ledger = cast("Ledger", getattr(db, "ledger", db))
+        self.ledger = cast("Ledger | HttpLedger", getattr(db, "ledger", db))
         self.bus = bus
         self.group = group
         self.lease_seconds = _lease_seconds(lease)
@@ -249,6 +252,10 @@ class Idempotent:
 
         Ask the attempt whether the key is yours: the body also runs for one that is processed already.
         """
+        if connection is not None and isinstance(self.ledger, HttpLedger):
+            raise InvalidArgument(
+                "connection: must not be given, for a service's ledger is in no transaction of its caller's"
+            )
         return Attempt(self, key, handler=handler, connection=connection)
 
     def __call__(

@@ -22,6 +22,7 @@ missing() {
   has unixodbc || echo unixodbc
   has tdsodbc || echo tdsodbc
   has pgbouncer || echo pgbouncer
+  has rabbitmq-server || echo rabbitmq-server
   chromium_here || echo "chromium fonts-liberation"
   command -v spin >/dev/null || echo spin
   command -v gcc >/dev/null || command -v cc >/dev/null || echo "gcc libc6-dev"
@@ -42,6 +43,7 @@ missing() {
 
 skipped() {
   has tdsodbc && has unixodbc || echo "  unixodbc, tdsodbc: tests on a T-SQL engine, unless Microsoft's ODBC driver is there"
+  has rabbitmq-server || echo "  rabbitmq-server: the consumer of RabbitMQ"
   has pgbouncer || echo "  pgbouncer: tests behind a pooler"
   chromium_here || echo "  chromium: tests of the dashboard in a browser"
   command -v spin >/dev/null && { command -v gcc >/dev/null || command -v cc >/dev/null; } ||

@@ -19,6 +19,7 @@ from pysqlbox.cli.listing import list_messages
 from pysqlbox.cli.maintain import cleanup, reap
 from pysqlbox.cli.new import new
 from pysqlbox.cli.schedule import schedule
+from pysqlbox.cli.serve import serve
 from pysqlbox.cli.settings import configure, pause, resume
 from pysqlbox.cli.stats import stats
 from pysqlbox.cli.work import work
@@ -76,6 +77,7 @@ for _command in (
     status,
     render,
     work,
+    serve,
     enqueue,
     stats,
     list_messages,

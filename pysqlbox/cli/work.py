@@ -25,7 +25,7 @@ from pysqlbox.logs import JsonFormatter
 from pysqlbox.worker import Worker
 from pysqlbox.worker.logs import log_of
 
-__all__ = ["work"]
+__all__ = ["logging_to_stderr", "work"]
 
 REFRESH = 0.5
 """Seconds between two states of the live line."""
@@ -92,7 +92,10 @@ def work(
     with _worker(ctx, found, url, schema) as worker:
         if threads is not None:
             worker.threads = threads
-        with _logging(log_level, log_format), _serving(metrics, worker, live=log_format == "text"):
+        with (
+            logging_to_stderr(log_level, log_format),
+            _serving(metrics, worker, live=log_format == "text"),
+        ):
             _run(worker, drain, stop_timeout, live=log_format == "text")
 
 
@@ -169,7 +172,7 @@ def _checked(found: Any) -> Worker:
 
 
 @contextmanager
-def _logging(level: str, form: str = "text") -> Iterator[None]:
+def logging_to_stderr(level: str, form: str = "text") -> Iterator[None]:
     """Log to the standard error, unless somebody set up logging before; JSON is written there as well."""
     root = logging.getLogger()
     handlers = list(root.handlers)

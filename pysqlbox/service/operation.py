@@ -65,6 +65,9 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     queries: tuple[Parameter, ...] = ()
     description: str = ""
+    headers: tuple[Parameter, ...] = ()
+    media_type: str = "application/json"
+    """Of the answer; with another one ``run`` answers text."""
     asks_database: bool = True
     """Without it ``run`` is quick and is called where the requests are read."""
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.typed import topic_of
 from pysqlbox.worker.backoff import Backoff
+from pysqlbox.worker.deployment_run import DeploymentRun
 from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.handlers import Handler, HandlerOptions, Handlers
 from pysqlbox.worker.health import BoxHealth, WorkerHealth
 from pysqlbox.worker.hooks import Hooks
-from pysqlbox.worker.logs import log_of
+from pysqlbox.worker.logs import StoreLog, log_of
 from pysqlbox.worker.policies import IdlePolicy, UnknownTopicsPolicy
 from pysqlbox.worker.results import Delay
 from pysqlbox.worker.settings import Settings, whole
@@ -97,7 +98,7 @@ class Worker:
         self._handlers = Handlers()
         self._hooks = Hooks()
         self._unknown_topics = UnknownTopics(self._settings.unknown_topics)
-        self._log = log_of(db)
+        self._log = self._make_log()
         self._lock = threading.Lock()
         self._run: WorkerRun | None = None
         self._past = Tally()
@@ -326,12 +327,15 @@ class Worker:
         with self._lock:
             if self._run is not None:
                 raise InvalidState("the worker runs already: stop() it first, or make another")
-            self._run = WorkerRun(
+            self._run = DeploymentRun(
                 self.deployment, self._settings, self._handlers, self._hooks, self._unknown_topics,
                 self.owner_token,
                 threads=self.threads, drain=drain, measured=self._measured, ended=self._forget, loop=loop,
             )  # fmt: skip
             return self._run
+
+    def _make_log(self) -> StoreLog:
+        return log_of(self.deployment)
 
     def _forget(self, run: WorkerRun) -> None:
         """The run is over: only what it counted stays."""

@@ -8,10 +8,12 @@ from typing import Any
 PAGES: dict[str, str] = {
     "index.md": "README.md",
     "tutorial.md": "docs/tutorial.md",
+    "tour.md": "docs/tour.md",
     "worker.md": "docs/worker.md",
     "testing.md": "docs/testing.md",
     "joins.md": "docs/joins.md",
     "schedules.md": "docs/schedules.md",
+    "service.md": "docs/service.md",
     "relays.md": "docs/relays.md",
     "moving.md": "docs/moving.md",
     "operating.md": "docs/operating.md",
@@ -36,6 +38,7 @@ MENU: list[dict[str, Any]] = [
         "Start": [
             "index.md",
             {"Tutorial": "tutorial.md"},
+            {"Tour": "tour.md"},
             {"Changes": "changelog.md"},
             {"Contributing": "contributing.md"},
         ]
@@ -46,6 +49,7 @@ MENU: list[dict[str, Any]] = [
             {"Testing an application": "testing.md"},
             {"Joins and the ledger": "joins.md"},
             {"Schedules": "schedules.md"},
+            {"The HTTP service": "service.md"},
             {"Webhooks, NATS, other brokers": "relays.md"},
             {"Moving to pysqlbox": "moving.md"},
             {"Operating": "operating.md"},
