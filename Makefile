@@ -7,11 +7,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-mssql demo bench docs lint gates faults format clean
+.PHONY: help test test-mssql demo bench docs lint gates faults format release clean
 
 ifneq ($(CURDIR),$(ROOT))
 
-help test test-mssql demo bench docs lint gates faults format clean:
+help test test-mssql demo bench docs lint gates faults format release clean:
 	@$(MAKE) --no-print-directory -C '$(ROOT)' $@
 
 else
@@ -57,6 +57,16 @@ format: $(VENV)/.stamp-dev ## lets ruff put the Python in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+release: $(VENV)/.stamp-release ## builds sdist and wheel in dist/, checks and tries them; signs and uploads nothing
+	@version=v$$($(BIN)/python -c 'import pysqlbox; print(pysqlbox.__version__)'); \
+	tag=$$(git describe --tags --exact-match 2>/dev/null); \
+	case "$$tag" in "$$version") ;; "") echo "this commit has no tag $$version: a trial" ;; \
+	  *) echo "the tag is $$tag and the version $$version: one of them is wrong" >&2; exit 1 ;; esac
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/python -m twine check --strict dist/*
+	$(BIN)/python -m tools.try_wheel dist/*.whl
+
 clean: ## removes the virtual environment and every cache in this folder
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -73,12 +83,16 @@ $(VENV)/.stamp-demo: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/.stamp-bench: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench,embedded]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
 $(VENV)/.stamp-dev: pyproject.toml $(VENV)/.stamp-system | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs,embedded,mssql,serve]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	@touch $@ $(VENV)/.stamp-demo
+
+$(VENV)/.stamp-release: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[release]'
+	@touch $@
 
 # Microsoft's ODBC driver as a wheel: FreeTDS would do, but this is what most callers have.
 $(VENV)/.stamp-odbc: $(VENV)/.stamp-dev

@@ -1,9 +1,13 @@
-"""Transactional outbox, inbox, joins and idempotency ledger, as SQL routines in two dialects."""
+"""Transactional outbox, inbox, joins and idempotency ledger, as SQL routines in two dialects.
+
+The names below are imported when they are first asked for: a producer pays for what it uses.
+"""
 
 from __future__ import annotations
 
-from pysqlbox.audit import Audit
-from pysqlbox.deployment import Deployment, connect
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from pysqlbox.errors import (
     AccessDenied,
     DatabaseUnavailable,
@@ -11,58 +15,123 @@ from pysqlbox.errors import (
     InvalidArgument,
     InvalidState,
     NotFound,
+    PackageMissing,
     PysqlboxError,
     SchemaMismatch,
 )
-from pysqlbox.idempotent import Busy, Idempotent
-from pysqlbox.inbox import Inbox
-from pysqlbox.joins import Joins
-from pysqlbox.ledger import Ledger
-from pysqlbox.messages import (
-    AlreadyProcessed,
-    AuditEntry,
-    BoxMetrics,
-    DeadCause,
-    DeadLetterCause,
-    Enqueued,
-    Extended,
-    Finding,
-    Group,
-    InboxDeadLetter,
-    InboxEnqueued,
-    InboxMessage,
-    Join,
-    JoinResolution,
-    LedgerClaim,
-    LedgerEntry,
-    LedgerKey,
-    ListedInboxMessage,
-    ListedOutboxMessage,
-    OutboxDeadLetter,
-    OutboxMessage,
-    Retried,
-    Schedule,
-    ScheduleClock,
-    ScheduleFired,
-    StoredInboxMessage,
-    StoredOutboxMessage,
-    TopicStats,
-    WaitEnqueued,
-    WorkerSeen,
-)
-from pysqlbox.outbox import Outbox
-from pysqlbox.retry import Retries
-from pysqlbox.schedules import Schedules
-from pysqlbox.serializer import JsonSerializer, Serializer
-from pysqlbox.store import OutboxStore
-from pysqlbox.stores import HashRing, Router, Stores
-from pysqlbox.typed import Undecodable, message
-from pysqlbox.worker import Ack, DeadLetter, NonRetryable, Release, Result, Retry, Worker
+
+if TYPE_CHECKING:
+    from pysqlbox.async_deployment import (
+        AsyncDeployment,
+        connect_async,
+    )
+    from pysqlbox.audit import (
+        AsyncAudit,
+        Audit,
+    )
+    from pysqlbox.deployment import (
+        Deployment,
+        connect,
+    )
+    from pysqlbox.idempotent import (
+        Busy,
+        Idempotent,
+    )
+    from pysqlbox.inbox import (
+        AsyncInbox,
+        Inbox,
+    )
+    from pysqlbox.joins import (
+        AsyncJoins,
+        Joins,
+    )
+    from pysqlbox.ledger import (
+        AsyncLedger,
+        Ledger,
+    )
+    from pysqlbox.messages import (
+        AlreadyProcessed,
+        AuditEntry,
+        BoxMetrics,
+        DeadCause,
+        DeadLetterCause,
+        Enqueued,
+        Extended,
+        Finding,
+        Group,
+        InboxDeadLetter,
+        InboxEnqueued,
+        InboxMessage,
+        Join,
+        JoinResolution,
+        LedgerClaim,
+        LedgerEntry,
+        LedgerKey,
+        ListedInboxMessage,
+        ListedOutboxMessage,
+        OutboxDeadLetter,
+        OutboxMessage,
+        Retried,
+        Schedule,
+        ScheduleClock,
+        ScheduleFired,
+        StoredInboxMessage,
+        StoredOutboxMessage,
+        TopicStats,
+        WaitEnqueued,
+        WorkerSeen,
+    )
+    from pysqlbox.outbox import (
+        AsyncOutbox,
+        Outbox,
+    )
+    from pysqlbox.retry import (
+        Retries,
+    )
+    from pysqlbox.schedules import (
+        AsyncSchedules,
+        Schedules,
+    )
+    from pysqlbox.serializer import (
+        JsonSerializer,
+        Serializer,
+    )
+    from pysqlbox.store import (
+        OutboxStore,
+    )
+    from pysqlbox.stores import (
+        DrainFirst,
+        HashRing,
+        RoundRobin,
+        Router,
+        Stores,
+        Weighted,
+    )
+    from pysqlbox.typed import (
+        Undecodable,
+        message,
+    )
+    from pysqlbox.worker import (
+        Ack,
+        DeadLetter,
+        NonRetryable,
+        Release,
+        Result,
+        Retry,
+        Worker,
+    )
 
 __all__ = [
     "AccessDenied",
     "Ack",
     "AlreadyProcessed",
+    "AsyncAudit",
+    "AsyncDeployment",
+    "AsyncInbox",
+    "AsyncJoins",
+    "AsyncLedger",
+    "AsyncOutbox",
+    "AsyncSchedules",
     "Audit",
     "AuditEntry",
     "BoxMetrics",
@@ -72,6 +141,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterCause",
     "Deployment",
+    "DrainFirst",
     "DriverMissing",
     "Enqueued",
     "Extended",
@@ -101,12 +171,14 @@ __all__ = [
     "OutboxDeadLetter",
     "OutboxMessage",
     "OutboxStore",
+    "PackageMissing",
     "PysqlboxError",
     "Release",
     "Result",
     "Retried",
     "Retries",
     "Retry",
+    "RoundRobin",
     "Router",
     "Schedule",
     "ScheduleClock",
@@ -120,11 +192,106 @@ __all__ = [
     "TopicStats",
     "Undecodable",
     "WaitEnqueued",
+    "Weighted",
     "Worker",
     "WorkerSeen",
     "__version__",
     "connect",
+    "connect_async",
     "message",
 ]
 
 __version__ = "0.1.0"
+
+#: The module of each name that is not imported at once, as the imports above say it to type checkers.
+_HOMES = {
+    "async_deployment": ("AsyncDeployment", "connect_async"),
+    "audit": ("AsyncAudit", "Audit"),
+    "deployment": (
+        "Deployment",
+        "connect",
+    ),
+    "idempotent": (
+        "Busy",
+        "Idempotent",
+    ),
+    "inbox": ("AsyncInbox", "Inbox"),
+    "joins": ("AsyncJoins", "Joins"),
+    "ledger": ("AsyncLedger", "Ledger"),
+    "messages": (
+        "AlreadyProcessed",
+        "AuditEntry",
+        "BoxMetrics",
+        "DeadCause",
+        "DeadLetterCause",
+        "Enqueued",
+        "Extended",
+        "Finding",
+        "Group",
+        "InboxDeadLetter",
+        "InboxEnqueued",
+        "InboxMessage",
+        "Join",
+        "JoinResolution",
+        "LedgerClaim",
+        "LedgerEntry",
+        "LedgerKey",
+        "ListedInboxMessage",
+        "ListedOutboxMessage",
+        "OutboxDeadLetter",
+        "OutboxMessage",
+        "Retried",
+        "Schedule",
+        "ScheduleClock",
+        "ScheduleFired",
+        "StoredInboxMessage",
+        "StoredOutboxMessage",
+        "TopicStats",
+        "WaitEnqueued",
+        "WorkerSeen",
+    ),
+    "outbox": ("AsyncOutbox", "Outbox"),
+    "retry": ("Retries",),
+    "schedules": ("AsyncSchedules", "Schedules"),
+    "serializer": (
+        "JsonSerializer",
+        "Serializer",
+    ),
+    "store": ("OutboxStore",),
+    "stores": (
+        "DrainFirst",
+        "HashRing",
+        "RoundRobin",
+        "Router",
+        "Stores",
+        "Weighted",
+    ),
+    "typed": (
+        "Undecodable",
+        "message",
+    ),
+    "worker": (
+        "Ack",
+        "DeadLetter",
+        "NonRetryable",
+        "Release",
+        "Result",
+        "Retry",
+        "Worker",
+    ),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """A name of ``__all__`` that nobody has asked for yet."""
+        home = _HOME.get(name)
+        if home is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+        return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

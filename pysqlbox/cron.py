@@ -71,7 +71,9 @@ class _Field:
         return int(text)
 
     def _wrong(self, what: str) -> InvalidArgument:
-        return InvalidArgument(f"cron: in the field for the {self.name} {what}")
+        return InvalidArgument(
+            f"cron: in the field for the {self.name} {what}; write five fields, as in 0 3 * * 1-5"
+        )
 
 
 _FIELDS = (
@@ -159,7 +161,7 @@ def parse_cron(text: str) -> Cron:
     both = fields[2].startswith("*") or fields[4].startswith("*")
     found = Cron(minutes, hours, days, months, frozenset(each % 7 for each in weekdays), both)
     if found.after(datetime(2000, 1, 1, tzinfo=UTC), UTC) is None:
-        raise InvalidArgument("cron: means a day that never comes")
+        raise InvalidArgument("cron: means a day that never comes; name one that some month has")
     return found
 
 

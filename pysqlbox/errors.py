@@ -7,7 +7,8 @@ PysqlboxError
  ├── SchemaMismatch       schema missing, or newer than this release
  ├── DatabaseUnavailable  unreachable, or a transient fault after retries
  ├── AccessDenied         the database refuses a right
- └── DriverMissing        the Python package or the ODBC driver is not installed
+ ├── DriverMissing        a database driver is not installed
+ └── PackageMissing       (also an ImportError) a package of an extra is not installed
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ __all__ = [
     "InvalidArgument",
     "InvalidState",
     "NotFound",
+    "PackageMissing",
     "PysqlboxError",
     "SchemaMismatch",
 ]
@@ -72,3 +74,7 @@ class AccessDenied(PysqlboxError):
 
 class DriverMissing(PysqlboxError):
     """A Python package or an ODBC driver that the URL needs is not installed."""
+
+
+class PackageMissing(PysqlboxError, ImportError):
+    """A Python package that this part of pysqlbox needs is not installed; the text names the extra."""

@@ -12,18 +12,23 @@ import logging
 import re
 import traceback
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["FIELDS", "JsonFormatter", "about", "handling"]
+if TYPE_CHECKING:
+    from pysqlbox.deployment_base import DeploymentBase
+
+__all__ = ["JsonFormatter"]
 
 #: What a record may be about, in the order in which it is written.
 FIELDS = ("deployment", "schema", "store", "box", "topic", "id", "message_id", "attempt", "trace_id")
 #: What every record has, which is not what it is about.
 _USUAL = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+#: Where nobody writes a payload.
+_PLAIN = frozenset({"time", "level", "logger", *FIELDS})
 #: A piece of a payload that is shorter says nothing, and taking it out would take words out.
 _SHORTEST_SECRET = 4
 _TRACE = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-")
@@ -44,6 +49,30 @@ class _Handled:
 
 _handled: ContextVar[_Handled | None] = ContextVar("pysqlbox_handled", default=None)
 _formatters = 0
+
+
+def of_deployment(db: DeploymentBase, box: str | None = None) -> dict[str, object]:
+    """The fields of a record about a deployment, or one of its boxes, for ``extra=``."""
+    fields: dict[str, object] = {"deployment": db.store, "schema": db.schema}
+    if db.store_key is not None:
+        fields["store"] = str(db.store_key)
+    if box is not None:
+        fields["box"] = box
+    return fields
+
+
+class DeploymentLog(logging.LoggerAdapter[logging.Logger]):
+    """A logger whose records are about a deployment, or one of its boxes."""
+
+    def __init__(self, name: str, db: DeploymentBase, box: str | None = None) -> None:
+        super().__init__(logging.getLogger(name), {})
+        self._db = db
+        self._box = box
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """The record's fields with those of the call; a deployment may get its key after it was made."""
+        kwargs["extra"] = {**of_deployment(self._db, self._box), **(kwargs.get("extra") or {})}
+        return msg, kwargs
 
 
 def about(message: Any) -> dict[str, object]:
@@ -98,6 +127,7 @@ class JsonFormatter(logging.Formatter):
         """The line."""
         handled = _handled.get()
         known: dict[str, object] = {**(handled.fields if handled is not None else {}), **_extras(record)}
+        _prefer_span(known)
         line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -113,8 +143,20 @@ class JsonFormatter(logging.Formatter):
         if record.stack_info:
             line["stack"] = record.stack_info
         if handled is not None:
-            line = _without(line, _secrets(handled.payloads))
+            # What the package itself says holds no payload; what it is told of by others may.
+            is_ours = record.name.partition(".")[0] == "pysqlbox"
+            names = [name for name in line if name == "exception" or not (is_ours or name in _PLAIN)]
+            if names:
+                secrets = _secrets(handled.payloads)
+                line |= {name: _without(line[name], secrets) for name in names}
         return json.dumps(line, ensure_ascii=True, default=str)
+
+
+def _prefer_span(known: dict[str, object]) -> None:
+    """Where OpenTelemetry has marked the record its trace is the span's, not that of who sent the message."""
+    trace, span = known.pop("otelTraceID", None), known.pop("otelSpanID", None)
+    if trace not in (None, "0"):
+        known |= {"trace_id": trace, "span_id": span}
 
 
 def _extras(record: logging.LogRecord) -> dict[str, object]:
@@ -155,17 +197,11 @@ def _collect(value: Any, found: set[str]) -> None:
         found.add(str(value))
 
 
-def _without(line: dict[str, object], secrets: list[str]) -> dict[str, object]:
-    """A line's message, exception and what an application added, without these texts."""
-
-    def clean(value: object) -> object:
-        if isinstance(value, Mapping):
-            return {name: clean(each) for name, each in value.items()}
-        text = value if isinstance(value, str) else str(value)
-        found = text
-        for secret in secrets:
-            found = found.replace(secret, _INSTEAD)
-        return value if found == text else found
-
-    ours = {"time", "level", "logger", *FIELDS}
-    return {name: value if name in ours else clean(value) for name, value in line.items()}
+def _without(value: object, secrets: list[str]) -> object:
+    """A field without these texts."""
+    if isinstance(value, Mapping):
+        return {name: _without(each, secrets) for name, each in value.items()}
+    text = found = value if isinstance(value, str) else str(value)
+    for secret in secrets:
+        found = found.replace(secret, _INSTEAD)
+    return value if found == text else found

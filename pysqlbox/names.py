@@ -64,12 +64,12 @@ def parse_box(text: str) -> NamedBox:
         raise InvalidArgument(f"box {text!r}: must be written name:outbox or name:inbox")
     if not _BOX_NAME.fullmatch(name):
         raise InvalidArgument(
-            f"box {name!r}: a name starts with a letter and has up to 30 of a-z, 0-9 and underscore"
+            f"box {name!r}: its name must start with a letter and have up to 30 of a-z, 0-9 and underscore"
         )
     if name in RESERVED_BOX_NAMES:
-        raise InvalidArgument(f"box {name!r}: the name is reserved")
+        raise InvalidArgument(f"box {name!r}: the name is reserved; take another")
     if name in KINDS and name != kind:
-        raise InvalidArgument(f"box {name!r}: the default box of that name is an {name}")
+        raise InvalidArgument(f"box {name!r}: the default box of that name is an {name}; take another name")
     return NamedBox(name, kind)
 
 
@@ -81,7 +81,8 @@ def merge_boxes(*groups: Iterable[NamedBox]) -> tuple[NamedBox, ...]:
             known = merged.setdefault(box.name, box)
             if known.kind != box.kind:
                 raise InvalidArgument(
-                    f"box {box.name!r}: is an {known.kind} already, it cannot become an {box.kind}"
+                    f"box {box.name!r}: is an {known.kind} already, it cannot become an {box.kind};"
+                    " name another box"
                 )
     named = sorted(box for name, box in merged.items() if name not in KINDS)
     return (*DEFAULT_BOXES, *named)
@@ -106,7 +107,7 @@ def check_box_names(dialect: Dialect, schema: str, boxes: Iterable[NamedBox]) ->
         if len(f"{schema}.{box.name}".encode()) > IDENTIFIER_LIMIT[dialect]:
             raise InvalidArgument(
                 f"schema {schema!r}: with box {box.name!r} it makes a channel for notifications of more than"
-                f" {IDENTIFIER_LIMIT[dialect]} bytes"
+                f" {IDENTIFIER_LIMIT[dialect]} bytes; give one of them a shorter name"
             )
 
 
@@ -115,7 +116,9 @@ def check_role_names(dialect: Dialect, schema: str) -> None:
     longest = f"{schema}_producer"
     size = len(longest.encode()) if dialect == "postgres" else len(longest)
     if size > IDENTIFIER_LIMIT[dialect]:
-        raise InvalidArgument(f"schema {schema!r}: too long for roles of its name, as {longest!r}")
+        raise InvalidArgument(
+            f"schema {schema!r}: too long for roles of its name, as {longest!r}; give it a shorter one"
+        )
 
 
 def quote_identifier(dialect: Dialect, name: str) -> str:

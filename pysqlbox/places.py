@@ -33,7 +33,7 @@ def place_of(value: int | UUID) -> int:
         return (value.int >> _BITS) % PLACES
     place = value >> _BITS
     if not 0 <= place < PLACES:
-        raise InvalidArgument("id: no place has such an id")
+        raise InvalidArgument("id: must be one that a deployment has drawn; no place has this")
     return place
 
 

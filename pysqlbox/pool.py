@@ -71,7 +71,7 @@ class Pool:
         while True:
             with self._free:
                 if self._closed:
-                    raise InvalidState("the deployment is closed")
+                    raise InvalidState("the deployment is closed: open another with connect()")
                 now = time.monotonic()
                 entry = self._idle.pop() if self._idle else None
                 if entry is None and self._open < self._size:
@@ -82,7 +82,7 @@ class Pool:
                     if now >= deadline:
                         raise DatabaseUnavailable(
                             f"{self._target}: all {self._size} connections of the pool were in use"
-                            f" for {self._timeout:g} seconds (pool_size)"
+                            f" for {self._timeout:g} seconds: raise pool_size, or give them back sooner"
                         )
                     self._free.wait(deadline - now)
             if entry is not None:

@@ -37,7 +37,7 @@ class Records:
             found = record.keys()
             if not found <= keys:
                 raise InvalidArgument(
-                    f"messages: {sorted(map(str, found - keys))[0]!r} is no argument of enqueue"
+                    f"messages: {sorted(map(str, found - keys))[0]!r} is no argument of enqueue; leave it out"
                 )
             if type(record.get("payload")) is not str:
                 record["payload"] = payload_text("payload", record.get("payload"), serializer)
@@ -47,7 +47,7 @@ class Records:
                 aware(name, record[name])
             if "delay" in found:
                 if "delay_seconds" in found:
-                    raise InvalidArgument("messages: delay and delay_seconds are the same")
+                    raise InvalidArgument("messages: must have delay or delay_seconds, and not both")
                 record["delay_seconds"] = record.pop("delay")
             if "delay_seconds" in record:
                 record["delay_seconds"] = delay("delay", record["delay_seconds"])  # type: ignore[arg-type]  # it checks itself

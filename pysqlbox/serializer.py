@@ -39,7 +39,7 @@ class JsonSerializer:
             # Not chained: the original may quote the value.
             known = isinstance(error, _Unsupported)
             reason = str(error) if known else "it holds a value that JSON cannot express"
-            raise InvalidArgument(f"payload: {reason}") from None
+            raise InvalidArgument(f"payload: must be what the serializer takes, but {reason}") from None
 
 
 class _Unsupported(TypeError):

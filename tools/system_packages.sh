@@ -22,9 +22,14 @@ missing() {
   has unixodbc || echo unixodbc
   has tdsodbc || echo tdsodbc
   has pgbouncer || echo pgbouncer
+  has rabbitmq-server || echo rabbitmq-server
   chromium_here || echo "chromium fonts-liberation"
   command -v spin >/dev/null || echo spin
   command -v gcc >/dev/null || command -v cc >/dev/null || echo "gcc libc6-dev"
+  # Drivers for the clients of examples/, where their language is here already.
+  if command -v javac >/dev/null && ! has libpostgresql-jdbc-java; then echo libpostgresql-jdbc-java; fi
+  if command -v node >/dev/null && ! has node-pg && offered node-pg; then echo node-pg; fi
+  has nats-server || echo nats-server
   command -v promtool >/dev/null || echo prometheus
   icu_here || icu_offered
   version=$(postgres_here)
@@ -38,12 +43,16 @@ missing() {
 
 skipped() {
   has tdsodbc && has unixodbc || echo "  unixodbc, tdsodbc: tests on a T-SQL engine, unless Microsoft's ODBC driver is there"
+  has rabbitmq-server || echo "  rabbitmq-server: the consumer of RabbitMQ"
   has pgbouncer || echo "  pgbouncer: tests behind a pooler"
   chromium_here || echo "  chromium: tests of the dashboard in a browser"
   command -v spin >/dev/null && { command -v gcc >/dev/null || command -v cc >/dev/null; } ||
     echo "  spin, gcc: the models of the protocols (tests/models)"
+  has nats-server || echo "  nats-server: the relay to NATS"
   command -v promtool >/dev/null || echo "  prometheus (promtool): the alert rules, evaluated on what is told (tests/metrics)"
   icu_here || echo "  libicu: the T-SQL compile gate"
+  command -v javac >/dev/null && ! has libpostgresql-jdbc-java && echo "  libpostgresql-jdbc-java: the client in Java"
+  command -v node >/dev/null && ! has node-pg && offered node-pg && echo "  node-pg: the client in Node"
   version=$(postgres_here)
   if [ -z "$version" ]; then
     echo "  postgresql (15 or newer): tests on the system's PostgreSQL, and the plpgsql_check gate"

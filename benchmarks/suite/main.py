@@ -122,7 +122,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if len(store):
         print(report.terminal(store, ALL))
         _write(store)
-    return 0 if stop.number is None else 128 + stop.number
+    if stop.number is not None:
+        return 128 + stop.number
+    return int(options.strict and _wrong(store, runner))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -151,6 +153,7 @@ def parser() -> argparse.ArgumentParser:
         help=f"how long queues are followed beside an open transaction (default: {HELD_SECONDS:g})",
     )
     made.add_argument("--resume", action="store_true", help="go on with what an earlier run left")
+    made.add_argument("--strict", action="store_true", help="answer 1 if anything was left out or went wrong")
     made.add_argument("--report", action="store_true", help="measure nothing, write pages and plots anew")
     made.add_argument("--server", help="a folder of server programs; default: the newest system server")
     made.add_argument(
@@ -199,6 +202,19 @@ def _write(store: Store) -> None:
         pages.append(front)
     for path in [*pages, *written]:
         progress(f"wrote {path}")
+
+
+def _wrong(store: Store, runner: Runner) -> bool:
+    """Whether anything was left out or went wrong, which is told."""
+    found = [f"{name}: {reason}" for name, reason in runner.missing.items()]
+    for one in store:
+        if one.measured.problem:
+            found.append(
+                f"{one.key.scenario}, {one.key.variant}, {one.key.contestant}: {one.measured.problem}"
+            )
+    for text in found:
+        progress(text)
+    return bool(found)
 
 
 def _unknown(words: Sequence[str]) -> list[str]:

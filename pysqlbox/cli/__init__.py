@@ -9,6 +9,7 @@ import click
 import pysqlbox
 from pysqlbox.cli.bench import bench
 from pysqlbox.cli.cancel import cancel
+from pysqlbox.cli.completion import completion
 from pysqlbox.cli.dead import dead, replay
 from pysqlbox.cli.demo import demo
 from pysqlbox.cli.deploy import migrate, render, status
@@ -16,7 +17,9 @@ from pysqlbox.cli.doctor import doctor
 from pysqlbox.cli.enqueue import enqueue
 from pysqlbox.cli.listing import list_messages
 from pysqlbox.cli.maintain import cleanup, reap
+from pysqlbox.cli.new import new
 from pysqlbox.cli.schedule import schedule
+from pysqlbox.cli.serve import serve
 from pysqlbox.cli.settings import configure, pause, resume
 from pysqlbox.cli.stats import stats
 from pysqlbox.cli.work import work
@@ -44,13 +47,29 @@ class _Commands(click.Group):
             raise _Failed(" ".join(str(error).split())) from error
 
 
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+_FIRST_STEPS = """\
+pysqlbox: messages that live in your database and commit with your data. Begin with
+
+  pysqlbox migrate --url URL      deploys it; URL is postgresql://…, mssql://…, or embedded:
+                                  for a PostgreSQL of your own (PYSQLBOX_URL stands in for it)
+  pysqlbox new jobs               writes jobs.py, a worker module to start from
+  pysqlbox work jobs:make_worker  runs it
+
+pysqlbox demo shows a small shop at work; pysqlbox --help lists every command."""
+
+
+@click.group(
+    cls=_Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(pysqlbox.__version__, prog_name="pysqlbox")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """Transactional outbox, inbox, joins and idempotency ledger inside your database.
 
     Exit codes: 0 it worked, 1 there was nothing, 2 it failed.
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(_FIRST_STEPS)
 
 
 for _command in (
@@ -58,6 +77,7 @@ for _command in (
     status,
     render,
     work,
+    serve,
     enqueue,
     stats,
     list_messages,
@@ -73,10 +93,12 @@ for _command in (
     doctor,
     demo,
     bench,
+    new,
+    completion,
 ):
     cli.add_command(_command)
 
 
-def main() -> None:
-    """Run the command line."""
-    cli()
+def main(arguments: list[str] | None = None, name: str | None = None) -> None:
+    """Run the command line, on the process's own arguments and under its name unless others are given."""
+    cli(args=arguments, prog_name=name)

@@ -5,18 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from pysqlbox.cli.options import schema_option, url_option
-from pysqlbox.deploy import migrate as deploy
-from pysqlbox.deploy.plan import Plan
-from pysqlbox.deploy.script import render_script
 from pysqlbox.drivers import Target
 from pysqlbox.locate import locate
 from pysqlbox.names import DIALECTS, Dialect, NamedBox, parse_box
 from pysqlbox.places import PLACES, first_id, last_id
+
+if TYPE_CHECKING:
+    from pysqlbox.deploy.plan import Plan
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -84,6 +84,8 @@ def migrate(
     wait_seconds: float,
 ) -> None:
     """Deploy the schema, or bring it up to date. Running it again changes nothing."""
+    from pysqlbox.deploy import migrate as deploy
+
     with _target(url) as target:
         plan = deploy.migrate(
             target,
@@ -111,6 +113,8 @@ def migrate(
 @schema_option
 def status(url: str | None, schema: str) -> None:
     """Show versions, drift and pending work; change nothing."""
+    from pysqlbox.deploy import migrate as deploy
+
     with _target(url) as target:
         plan = deploy.status(target, schema=schema)
     shown = "not deployed" if plan.version == 0 else f"version {plan.version}"
@@ -145,6 +149,8 @@ def render(
     allow_unfit: bool,
 ) -> None:
     """Print the whole deployment as one idempotent script for psql or sqlcmd."""
+    from pysqlbox.deploy.script import render_script
+
     script = render_script(
         dialect, schema=schema, boxes=boxes, roles=roles, allow_unfit_database=allow_unfit, place=place
     )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from datetime import datetime, timedelta
+
 import click
 
-from pysqlbox.cli.options import deployment, json_option, schema_option, url_option
+from pysqlbox.cli.options import DURATION, deployment, json_option, schema_option, stopping, url_option
 from pysqlbox.cli.output import echo_json, printable, table
+from pysqlbox.deployment import Deployment
+from pysqlbox.errors import DatabaseUnavailable
 from pysqlbox.messages import Finding
 
 __all__ = ["doctor"]
@@ -17,28 +22,67 @@ _WORST_FIRST = ("error", "warning", "unknown", "note", "ok")
 @url_option
 @schema_option
 @click.option("--all", "everything", is_flag=True, help="Show the checks too that found nothing.")
+@click.option(
+    "--watch",
+    type=DURATION,
+    is_flag=False,
+    flag_value="10s",
+    help="Look again at this interval, 10 s unless given, until Ctrl-C.",
+)
 @json_option
 @click.pass_context
-def doctor(ctx: click.Context, url: str | None, schema: str, everything: bool, as_json: bool) -> None:
+def doctor(
+    ctx: click.Context, url: str | None, schema: str, everything: bool, watch: timedelta | None, as_json: bool
+) -> None:
     """Look for what is wrong, and say what would mend it. Exit code 1: a warning or an error.
 
     It changes nothing: the statements that it prints are for you to read and run. What it may not look at is
-    unknown. JSON has all rows, as the routine doctor() answers them.
+    unknown. JSON has all rows, as the routine doctor() answers them, on one line. With --watch
+    the exit code is that of the last look, 2 if the database could not be asked.
 
     \b
     Examples:
       pysqlbox doctor
       pysqlbox doctor --all
       pysqlbox doctor --json
+      pysqlbox doctor --watch 30s
     """
     with deployment(url, schema) as db:
-        findings = db.doctor()
+        if watch is None:
+            code = _tell(db.doctor(), everything, as_json)
+        else:
+            code = _watch(db, watch, everything, as_json)
+    ctx.exit(code)
+
+
+def _tell(findings: list[Finding], everything: bool, as_json: bool) -> int:
+    """Show what was found; the exit code that it means."""
     if as_json:
         echo_json(findings)
     else:
         _show(findings, everything)
-    if any(each.is_bad for each in findings):
-        ctx.exit(1)
+    return int(any(each.is_bad for each in findings))
+
+
+def _watch(db: Deployment, interval: timedelta, everything: bool, as_json: bool) -> int:
+    """Look again and again; a database that is away is asked again as well."""
+    code = 0
+    with stopping() as stop:
+        while not stop.is_set():
+            try:
+                findings = db.doctor()
+            except DatabaseUnavailable as error:
+                click.echo(f"pysqlbox: {error}; trying again", err=True)
+                code = 2
+            else:
+                if not as_json and sys.stdout.isatty():
+                    click.clear()
+                code = _tell(findings, everything, as_json)
+                if not as_json:
+                    seconds = interval.total_seconds()
+                    click.echo(f"{datetime.now():%H:%M:%S}, again every {seconds:g} s, Ctrl-C ends it")
+            stop.wait(interval.total_seconds())
+    return code
 
 
 def _show(findings: list[Finding], everything: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,6 +13,7 @@ import click
 
 from pysqlbox.deployment import Deployment, connect
 from pysqlbox.locate import URL_HELP, URL_VARIABLE
+from pysqlbox.worker.signals import signals
 
 __all__ = [
     "DURATION",
@@ -60,20 +60,8 @@ def deployment(url: str | None, schema: str) -> Iterator[Deployment]:
 def stopping() -> Iterator[threading.Event]:
     """An event that SIGTERM and Ctrl-C set, so that a loop ends between two steps."""
     stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
+    with signals(lambda _number, _frame: stop.set()):
         yield stop
-        return
-
-    def on_signal(number: int, frame: object) -> None:
-        del number, frame
-        stop.set()
-
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click

@@ -23,8 +23,9 @@ from pysqlbox.deployment import connect
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.logs import JsonFormatter
 from pysqlbox.worker import Worker
+from pysqlbox.worker.logs import log_of
 
-__all__ = ["work"]
+__all__ = ["logging_to_stderr", "work"]
 
 REFRESH = 0.5
 """Seconds between two states of the live line."""
@@ -91,7 +92,10 @@ def work(
     with _worker(ctx, found, url, schema) as worker:
         if threads is not None:
             worker.threads = threads
-        with _logging(log_level, log_format), _serving(metrics, worker):
+        with (
+            logging_to_stderr(log_level, log_format),
+            _serving(metrics, worker, live=log_format == "text"),
+        ):
             _run(worker, drain, stop_timeout, live=log_format == "text")
 
 
@@ -103,10 +107,15 @@ def _run(worker: Worker, drain: bool, stop_timeout: timedelta, *, live: bool) ->
         else:
             worker.run(stop_timeout=stop_timeout)
     seconds = max(time.monotonic() - started, 0.001)
+    _say(f"{_counts(worker)} in {seconds:.1f} s", worker, live)
+
+
+def _say(text: str, worker: Worker, live: bool) -> None:
+    """Tell a person, or, where the output is for machines, the log."""
     if live:
-        click.echo(f"{_counts(worker)} in {seconds:.1f} s", err=True)
+        click.echo(text, err=True)
     else:
-        logging.getLogger("pysqlbox.worker").info("%s in %.1f s", _counts(worker), seconds)
+        log_of(worker.deployment).info("%s", text)
 
 
 def _load(target: str) -> Any:
@@ -163,7 +172,7 @@ def _checked(found: Any) -> Worker:
 
 
 @contextmanager
-def _logging(level: str, form: str = "text") -> Iterator[None]:
+def logging_to_stderr(level: str, form: str = "text") -> Iterator[None]:
     """Log to the standard error, unless somebody set up logging before; JSON is written there as well."""
     root = logging.getLogger()
     handlers = list(root.handlers)
@@ -205,7 +214,7 @@ def _formatted(handlers: list[logging.Handler], formatter: logging.Formatter) ->
 
 
 @contextmanager
-def _serving(address: str | None, worker: Worker) -> Iterator[None]:
+def _serving(address: str | None, worker: Worker, *, live: bool) -> Iterator[None]:
     """Metrics of the worker while it runs, where they were asked for."""
     if address is None:
         yield
@@ -219,7 +228,7 @@ def _serving(address: str | None, worker: Worker) -> Iterator[None]:
             port = stack.enter_context(serving(where, WorkerExporter(worker).__str__))
         except (InvalidArgument, OSError) as error:
             raise click.BadParameter(str(error), param_hint="--metrics") from error
-        click.echo(f"metrics: http://{where[0] or socket.gethostname()}:{port}/metrics", err=True)
+        _say(f"metrics: http://{where[0] or socket.gethostname()}:{port}/metrics", worker, live)
         yield
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from pysqlbox.box import AnyBox
 from pysqlbox.dashboard import dead, flows, health, login, messages, overview, several
 from pysqlbox.dashboard.ask import Ask
 from pysqlbox.dashboard.formatting import path_key
@@ -20,7 +20,7 @@ from pysqlbox.dashboard.gate import Authenticator, Gate, Refused
 from pysqlbox.dashboard.masking import MASKED_FIELDS, Masking
 from pysqlbox.dashboard.pages import Pages, asset_response
 from pysqlbox.dashboard.people import Caller
-from pysqlbox.dashboard.runs import Runs
+from pysqlbox.dashboard.runs import Run, Runs
 from pysqlbox.dashboard.sessions import COOKIE, Session, Sessions
 from pysqlbox.dashboard.several import Watches
 from pysqlbox.dashboard.watch import Watch
@@ -56,6 +56,8 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _LONGEST_FORM = 65_536
+#: Pages that are with the database at once; the service's other routes have threads of their own.
+_THREADS = 4
 #: The pages of a deployment, which each of several stores has too.
 _PAGES: Sequence[Entry] = (
     *overview.ENTRIES,
@@ -107,30 +109,36 @@ class Dashboard:
         self.pages = Pages()
         self.watch = Watch(db, boxes)
         self.runs = Runs(self._change)
+        #: How long a page waits for the database.
+        self.call_seconds = 20.0
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="pysqlbox-dashboard-page")
         self.watches = None if stores is None else Watches(stores)
         entries = _ENTRIES if stores is None else (*_ENTRIES, *_STORES_ENTRIES)
         self.routes = [self._route(*entry) for entry in entries]
         self.routes.append(Route("/assets/{name}", self._asset, methods=["GET"]))
 
-    def audit(self, who: str, action: str, subject: str, affected: int, connection: Any) -> None:
+    def audit(
+        self, db: Deployment, who: str, action: str, subject: str, affected: int, connection: Any = None
+    ) -> None:
         """Note a change in its transaction; or a look at what is hidden, which has none."""
-        _log.info("%s: %s %s: %s [%s]", who, action, subject, affected, self.watch.db.store)
+        _log.info("%s: %s %s: %s [%s]", who, action, subject, affected, db.store)
         text = subject if len(subject) <= 512 else subject[:511] + "\N{HORIZONTAL ELLIPSIS}"
-        self.watch.db.audit.write(who, action, subject=text, affected=affected, connection=connection)
+        db.audit.write(who, action, subject=text, affected=affected, connection=connection)
 
-    def _change(self, box: AnyBox, action: str, ids: list[int], who: str) -> int:
+    def _change(self, run: Run, ids: list[int]) -> int:
         """One piece of a run."""
-        change = box.replay if action == "replay" else box.discard
+        box = run.box
+        change = box.replay if run.action == "replay" else box.discard
         with box.deployment.transaction() as connection:
             affected = change(ids, connection=connection)
             if affected:
-                self.audit(
-                    who, action, f"box {box.name}, dead letters from {ids[0]} on", affected, connection
-                )
+                subject = f"box {box.name}, dead letters from {ids[0]} on: {run.cause}"
+                self.audit(box.deployment, run.who, run.action, subject, affected, connection)
         return affected
 
     def close(self) -> None:
         """End the threads; the deployment is its owner's."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
         self.runs.close()
         self.watch.close()
         if self.watches is not None:
@@ -153,11 +161,19 @@ class Dashboard:
             if request.method == "POST":
                 ask.form = await _form_of(request)
                 self.gate.check_form(request, session, ask.form.get("form_token", ""))
-            response = await run_in_threadpool(self._run, handler, ask)
+            response = await self._call(lambda: self._run(handler, ask))
         except Refused as refused:
             return _with_headers(self._refuse(request, refused))
+        except TimeoutError:
+            text = f"the database did not answer within {self.call_seconds:g} seconds"
+            response = self._failed(ask, DatabaseUnavailable(text))
         self._keep_session(request, ask.session, response)
         return _with_headers(response)
+
+    async def _call(self, function: Callable[[], Response]) -> Response:
+        """What a function answers, in one of a few threads; one that takes too long keeps its own."""
+        async with asyncio.timeout(self.call_seconds):
+            return await asyncio.wrap_future(self._threads.submit(function))
 
     def _run(self, handler: Handler, ask: Ask) -> Response:
         try:

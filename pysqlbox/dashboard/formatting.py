@@ -8,9 +8,9 @@ import unicodedata
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-__all__ = ["age", "count", "key_path", "pack", "path_key", "rate", "unpack", "visible", "when"]
+__all__ = ["age", "ago", "count", "key_path", "pack", "path_key", "rate", "unpack", "visible", "when"]
 
 
 def visible(value: object) -> object:
@@ -60,14 +60,30 @@ def age(seconds: float | None) -> str:
 
 
 def when(value: datetime | None) -> Markup:
-    """A time to the second, in UTC, with how long ago that is or how long it still takes."""
+    """A time to the second, in UTC; the pointer shows how long ago that is, or how long it still takes."""
     if value is None:
-        return Markup('<span class="none">\N{EN DASH}</span>')
+        return _NONE
+    return _TIME.format(value.isoformat(), _away(value), _moment(value))
+
+
+def ago(value: datetime | None) -> Markup:
+    """The other way round."""
+    if value is None:
+        return _NONE
+    return _TIME.format(value.isoformat(), f"{_moment(value)} UTC", _away(value))
+
+
+_NONE = Markup('<span class="none">\N{EN DASH}</span>')
+_TIME = Markup('<time datetime="{}" title="{}">{}</time>')
+
+
+def _moment(value: datetime) -> str:
+    return f"{value:%Y-%m-%d %H:%M:%S}"
+
+
+def _away(value: datetime) -> str:
     away = (datetime.now(UTC) - value).total_seconds()
-    said = f"{age(away)} ago" if away >= 0 else f"in {age(-away)}"
-    return Markup('<time datetime="{}" title="{}">{:%Y-%m-%d %H:%M:%S}</time>').format(
-        value.isoformat(), escape(said), value
-    )
+    return f"{age(away)} ago" if away >= 0 else f"in {age(-away)}"
 
 
 def pack(text: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from starlette.responses import RedirectResponse, Response
 
 from pysqlbox.dashboard.ask import Ask
@@ -9,6 +11,8 @@ from pysqlbox.dashboard.gate import Refused
 from pysqlbox.dashboard.people import NOBODY
 
 __all__ = ["ENTRIES"]
+
+_log = logging.getLogger("pysqlbox.dashboard")
 
 
 def show(ask: Ask) -> Response:
@@ -24,7 +28,10 @@ def log_in(ask: Ask) -> Response:
     try:
         person = ask.dashboard.gate.log_in(ask.form.get("token", ""))
     except Refused as refused:
+        client = ask.request.client
+        _log.warning("a login from %s was refused: %s", client.host if client else "a socket", refused)
         return ask.page("login.html", 403, title="Log in", next=wanted, refused=refused.detail)
+    _log.info("%s, %s, has logged in", person.name, person.role)
     sessions = ask.dashboard.gate.sessions
     sessions.end(ask.session)
     ask.session = sessions.begin(person)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -16,6 +17,9 @@ MASKED_FIELDS = (
     "*card_number*", "*cardnumber*", "cvc", "cvv", "iban", "pin", "ssn",
 )  # fmt: skip
 _LONGEST = 200_000
+_DEEPEST = 100
+#: A field of something like JSON that cannot be read as such.
+_FIELD = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:\s*)("(?:[^"\\]|\\.)*(?:"|$)|[^\s,}\]]+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,42 +34,76 @@ class Shown:
     is_json: bool
 
 
+class _Number(str):
+    """A number as it was written: no digit of it is lost on the way."""
+
+
 class Masking:
-    """Hides the values of certain fields of JSON, at any depth. Text that is not JSON has no fields."""
+    """Hides the values of certain fields of JSON, at any depth."""
 
     def __init__(self, fields: Collection[str] = MASKED_FIELDS) -> None:
         self._fields = [each.lower() for each in fields]
 
     def payload(self, text: str) -> Shown:
-        """A payload with its fields hidden, put in order if it is JSON."""
+        """A payload with its fields hidden, put in order if it is JSON.
+
+        What cannot be read, or is nested too deeply, is searched for what looks like a field.
+        """
         try:
-            found = json.loads(text)
-            hidden, masked = self._hide(found)
-            pretty = json.dumps(hidden, indent=2, ensure_ascii=False)
+            found = json.loads(text, parse_int=_Number, parse_float=_Number, object_pairs_hook=_Pairs)
+            return self._shown(found)
         except (ValueError, RecursionError):
-            return _cut(text, 0, is_json=False)
-        return _cut(pretty, masked, is_json=True)
+            return self._scrubbed(text)
 
     def value(self, value: object) -> Shown:
         """The same for a value that is decoded already: headers."""
-        hidden, masked = self._hide(value)
-        return _cut(json.dumps(hidden, indent=2, ensure_ascii=False), masked, is_json=True)
+        return self.payload(json.dumps(value, ensure_ascii=False))
 
-    def _hide(self, value: object) -> tuple[object, int]:
-        if isinstance(value, dict):
-            masked = 0
-            fields: dict[str, object] = {}
-            for name, each in value.items():
-                if any(fnmatchcase(name.lower(), pattern) for pattern in self._fields):
-                    fields[name], more = MASK, 1
-                else:
-                    fields[name], more = self._hide(each)
-                masked += more
-            return fields, masked
-        if isinstance(value, list):
-            items = [self._hide(each) for each in value]
-            return [item for item, _ in items], sum(more for _, more in items)
-        return value, 0
+    def _shown(self, value: object) -> Shown:
+        masked = [0]
+        text = "".join(self._written(value, "\n", masked))
+        return _cut(text, masked[0], is_json=True)
+
+    def _written(self, value: object, line: str, masked: list[int]) -> Iterator[str]:
+        if len(line) > 2 * _DEEPEST:
+            raise RecursionError
+        if isinstance(value, _Pairs | list) and value:
+            deeper = line + "  "
+            yield "{" if isinstance(value, _Pairs) else "["
+            for number, each in enumerate(value):
+                yield "," + deeper if number else deeper
+                if isinstance(value, _Pairs):
+                    name, each = each
+                    yield json.dumps(name, ensure_ascii=False) + ": "
+                    if self._is_masked(name):
+                        masked[0] += 1
+                        each = MASK
+                yield from self._written(each, deeper, masked)
+            yield line + ("}" if isinstance(value, _Pairs) else "]")
+        elif isinstance(value, _Number):
+            yield value
+        else:
+            yield "{}" if isinstance(value, _Pairs) else json.dumps(value, ensure_ascii=False)
+
+    def _scrubbed(self, text: str) -> Shown:
+        masked = 0
+
+        def hide(field: re.Match[str]) -> str:
+            nonlocal masked
+            if not self._is_masked(field[1]):
+                return field[0]
+            masked += 1
+            return f'"{field[1]}"{field[2]}"{MASK}"'
+
+        shown = _cut(text, 0, is_json=False)
+        return Shown(_FIELD.sub(hide, shown.text), masked, shown.cut, is_json=False)
+
+    def _is_masked(self, name: str) -> bool:
+        return any(fnmatchcase(name.lower(), pattern) for pattern in self._fields)
+
+
+class _Pairs(list[tuple[str, object]]):
+    """An object's fields in their order, also where a name comes twice."""
 
 
 def _cut(text: str, masked: int, *, is_json: bool) -> Shown:

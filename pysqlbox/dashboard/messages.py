@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
 from starlette.responses import Response
 
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.dashboard.ask import Ask
 from pysqlbox.dashboard.catalog import joins_of
 from pysqlbox.dashboard.masking import Shown
@@ -26,6 +27,8 @@ STATUSES = {
 OVER = {"Done", "Failed", "Dead", "Expired", "Cancelled"}
 DEAD = OVER - {"Done"}
 _PAGE = 50
+#: Characters of an error in a list.
+_ERROR = 300
 
 
 def listing(ask: Ask) -> Response:
@@ -44,7 +47,7 @@ def listing(ask: Ask) -> Response:
     rows = ask.watch.shared.get(
         ("messages", box.name, status, topic, group, after),
         2,
-        lambda: box.list(status, topic=topic, group_id=group, after_id=after, limit=_PAGE + 1),
+        lambda: _cut(box.list(status, topic=topic, group_id=group, after_id=after, limit=_PAGE + 1)),
     )
     return ask.page(
         "messages.html",
@@ -54,6 +57,16 @@ def listing(ask: Ask) -> Response:
     )  # fmt: skip
 
 
+def _cut(rows: list[Any]) -> list[Any]:
+    """The rows with the beginnings of their errors, which may be long; each message's page has the whole."""
+    return [
+        replace(each, last_error=f"{each.last_error[:_ERROR]}\N{HORIZONTAL ELLIPSIS}")
+        if each.last_error and len(each.last_error) > _ERROR
+        else each
+        for each in rows
+    ]
+
+
 def message(ask: Ask) -> Response:
     """One message, without payload and headers."""
     return _message(ask, is_shown=False)
@@ -61,7 +74,8 @@ def message(ask: Ask) -> Response:
 
 def reveal(ask: Ask) -> Response:
     """One message with payload and headers; who looked is noted first."""
-    ask.dashboard.audit(ask.person.name, "reveal", f"box {ask.path('box')}, message {ask.id()}", 1, None)
+    subject = f"box {ask.path('box')}, message {ask.id()}"
+    ask.dashboard.audit(ask.db, ask.person.name, "reveal", subject, 1)
     return _message(ask, is_shown=True)
 
 
@@ -116,11 +130,12 @@ def _find(ask: Ask, box: AnyBox, text: str) -> Response:
             raise InvalidArgument(f"find: {text!r} is neither an id nor a message_id (a uuid)") from None
         id = None if found is None else found.id
     elif isinstance(box, Inbox):
-        source, slash, message_id = text.partition("/")
-        if not slash:
+        # A source may have slashes in it, and so may a message_id.
+        cuts = [cut for cut, character in enumerate(text) if character == "/"][:10]
+        if not cuts:
             raise InvalidArgument(f"find: {text!r} is neither an id nor source/message_id")
-        known = box.find(message_id, source)
-        id = None if known is None else known.id
+        known = (box.find(text[cut + 1 :], text[:cut]) for cut in cuts if 0 < cut < len(text) - 1)
+        id = next((each.id for each in known if each is not None), None)
     if id is None:
         raise NotFound(f"no message of {box.name} is {text!r}")
     return ask.go(f"messages/{box.name}/{id}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from starlette.responses import Response
 
-from pysqlbox.dashboard.formatting import age, count, key_path, pack, rate, visible, when
+from pysqlbox.dashboard.formatting import age, ago, count, key_path, pack, rate, visible, when
 from pysqlbox.dashboard.sparkline import HEIGHT, WIDTH, points
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Pages:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            age=age, count=count, key_path=key_path, pack=pack, rate=rate, when=when
+            age=age, ago=ago, count=count, key_path=key_path, pack=pack, rate=rate, when=when
         )
         self._environment.globals.update(points=points, spark_width=WIDTH, spark_height=HEIGHT)
 
@@ -79,10 +79,10 @@ class Pages:
 
 #: What a page says after a form was done; the address carries only the key and a number.
 _SAID = {
-    "replayed": "{} messages are claimable again.",
-    "discarded": "{} messages were deleted.",
-    "cancelled": "{} messages were cancelled.",
-    "rescheduled": "{} messages have a new due time.",
+    "replayed": "Claimable again: {}.",
+    "discarded": "Deleted: {}.",
+    "cancelled": "Cancelled: {}.",
+    "rescheduled": "Due now: {}.",
     "paused": "Paused: nothing of it is handed out until it is resumed.",
     "resumed": "Resumed.",
     "join": "The join was cancelled.",
@@ -95,7 +95,7 @@ _SAID = {
 def _said(ask: Ask) -> str | None:
     said = _SAID.get(ask.query("said") or "")
     number = ask.query("n") or ""
-    return None if said is None else said.format(number if number.isdigit() and len(number) < 12 else "Some")
+    return None if said is None else said.format(number if number.isdigit() and len(number) < 12 else "some")
 
 
 @cache

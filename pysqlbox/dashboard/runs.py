@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.errors import InvalidState, PysqlboxError
 
 __all__ = ["ACTIONS", "Cause", "Preview", "Run", "Runs", "preview"]
@@ -22,8 +22,6 @@ ACTIONS = ("replay", "discard")
 _PAGE, _PIECE, _AT_ONCE = 1000, 200, 4
 _KEPT = 50
 
-Act = Callable[[AnyBox, str, list[int], str], int]
-
 
 @dataclass(frozen=True, slots=True)
 class Cause:
@@ -31,6 +29,9 @@ class Cause:
 
     topic: str | None
     cause: str
+
+    def __str__(self) -> str:
+        return self.cause if self.topic is None else f"{self.cause} (topic {self.topic})"
 
     def pages(self, box: AnyBox) -> Iterator[tuple[int, list[int]]]:
         """How many dead letters each page looked at, and which of them it is about.
@@ -92,7 +93,7 @@ class Run:
         """End it after the piece that it is at."""
         self._stop.set()
 
-    def work(self, act: Act) -> None:
+    def work(self, act: Callable[[Run, list[int]], int]) -> None:
         """All pieces, one after another; what one cannot do is tried message by message."""
         begun = time.monotonic()
         try:
@@ -121,11 +122,11 @@ class Run:
             for first in range(0, len(ids), size):
                 yield ids[first : first + size]
 
-    def _change(self, act: Act, ids: list[int]) -> int:
+    def _change(self, act: Callable[[Run, list[int]], int], ids: list[int]) -> int:
         if not ids:
             return 0
         try:
-            return act(self.box, self.action, ids, self.who)
+            return act(self, ids)
         except InvalidState:  # somebody has replayed one of them meanwhile
             if len(ids) == 1:
                 return 0
@@ -133,11 +134,14 @@ class Run:
         return self._change(act, ids[:middle]) + self._change(act, ids[middle:])
 
 
+#: Changes some messages of a run, and notes who did, in one transaction; answers how many.
+Act = Callable[[Run, list[int]], int]
+
+
 class Runs:
     """The runs of this process, the latest first. A restart of the service ends them where they are."""
 
     def __init__(self, act: Act) -> None:
-        """``act`` changes some messages and notes who did, in one transaction."""
         self._act = act
         self._lock = threading.Lock()
         self._numbers = count(1)

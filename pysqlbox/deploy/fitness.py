@@ -54,5 +54,5 @@ def require(store: Store, *, allow: bool) -> list[str]:
     """Refuse a database whose settings lack something, unless that is allowed; answer what they lack."""
     found = shortcomings(store)
     if found and not allow:
-        raise InvalidState("; ".join(found) + " (or allow it: --allow-unfit-database)")
+        raise InvalidState("; ".join(found) + "; or allow it: --allow-unfit-database")
     return found

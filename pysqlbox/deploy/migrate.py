@@ -16,6 +16,7 @@ from pysqlbox.deploy.store import Store
 from pysqlbox.deploy.waiting import FIRST_PAUSE, LOCK_SECONDS, LONGEST_PAUSE, Blocked, is_blocked, watching
 from pysqlbox.drivers import Target, driver_for, parse_url
 from pysqlbox.errors import DatabaseUnavailable
+from pysqlbox.extras import needed_for
 from pysqlbox.names import NamedBox, check_schema_name
 from pysqlbox.paths import migrations_root
 from pysqlbox.places import check_place
@@ -94,7 +95,8 @@ def _until_free(
             if waited + pause > wait_seconds:
                 raise DatabaseUnavailable(
                     f"{target}: schema {schema!r} is in use by {watcher.seen}; gave up after"
-                    f" {waited:.0f} seconds, and nothing was changed"
+                    f" {waited:.0f} seconds, and nothing was changed; wait longer (--wait), or end that"
+                    " session"
                 ) from error.__cause__
             on_wait(f"schema {schema!r} is in use by {watcher.seen}; trying again in {pause:g} s")
         time.sleep(pause)
@@ -115,7 +117,8 @@ def status(
 
 def _run(deployment: Deployment, directory: Path) -> None:
     """Let yoyo apply the pending migrations; then whatever boxes added later lack, and the routines."""
-    from yoyo import read_migrations
+    with needed_for("deploying", "deploy"):
+        from yoyo import read_migrations
 
     from pysqlbox.deploy.backends import joined_backend
 

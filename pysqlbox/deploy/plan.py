@@ -131,7 +131,8 @@ class Deployment:
         known = self.store.place() if _PLACE_TABLE in self._records else None
         if place is not None and known is not None and place != known:
             raise InvalidState(
-                f"schema {self.store.schema!r} has place {known}, for good; it cannot become place {place}"
+                f"schema {self.store.schema!r} has place {known}, for good; it cannot become place {place}:"
+                " leave the place out"
             )
         self.plan.place = place if known is None else known
         self.plan.numbered = known is None and place is not None
@@ -262,5 +263,5 @@ def _refuse_unpinned(units: Sequence[Unit], *, roles: bool) -> None:
     if found:
         raise InvalidState(
             f"{', '.join(found[:5])}: would run with the rights of the schema's owner"
-            f" and does not SET search_path = {PINNED_PATH}"
+            f" and does not SET search_path = {PINNED_PATH}; add that to it"
         )

@@ -16,11 +16,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-import jinja2
-
 from pysqlbox.deploy.babelfish import json_long_text, json_text
 from pysqlbox.deploy.message_ids import drawn_id, drawn_message_id, message_id_stem
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.extras import needed_for
 from pysqlbox.names import (
     DEFAULT_BOXES,
     IDENTIFIER_LIMIT,
@@ -31,6 +30,9 @@ from pysqlbox.names import (
     quote_literal,
 )
 from pysqlbox.paths import sql_root
+
+with needed_for("rendering and deploying the SQL", "deploy"):
+    import jinja2
 
 UnitKind = Literal["versioned", "repeatable"]
 Scope = Literal["schema", "queue", "outbox", "inbox"]
@@ -124,7 +126,10 @@ class _NoBox:
 
 def _check_length(dialect: Dialect, name: str) -> None:
     if len(name) > IDENTIFIER_LIMIT[dialect]:
-        raise InvalidArgument(f"identifier {name!r}: longer than {IDENTIFIER_LIMIT[dialect]} characters")
+        raise InvalidArgument(
+            f"identifier {name!r}: must have at most {IDENTIFIER_LIMIT[dialect]} characters;"
+            " give the schema or the box a shorter name"
+        )
 
 
 def object_name(name: str, prefix: str) -> str:
@@ -267,7 +272,7 @@ class Renderer:
                 test_clock=self.test_clock,
             )
         except (jinja2.TemplateError, TypeError) as error:
-            raise InvalidArgument(f"{self.dialect}/{path}: {error}") from error
+            raise InvalidArgument(f"{self.dialect}/{path}: the template must render: {error}") from error
         if self.preserve_lines:
             text, self._lines[path, box] = _place_lines(text)
         return text
@@ -305,10 +310,12 @@ class Renderer:
             if name in ordered:
                 return
             if name in open_names:
-                raise InvalidArgument(f"{self.dialect}/{folder}/{name}.sql: '-- after:' goes in a circle")
+                raise InvalidArgument(
+                    f"{self.dialect}/{folder}/{name}.sql: '-- after:' must not go in a circle"
+                )
             if name not in after:
                 raise InvalidArgument(
-                    f"{self.dialect}/{folder}/{open_names[-1]}.sql: '-- after: {name}' names no file"
+                    f"{self.dialect}/{folder}/{open_names[-1]}.sql: '-- after: {name}' must name a file"
                 )
             open_names.append(name)
             for earlier in after[name]:
@@ -386,13 +393,15 @@ class Renderer:
                 other = owner.setdefault(name, box.name)
                 if other != box.name:
                     raise InvalidArgument(
-                        f"box {box.name!r}: its object {name!r} collides with one of box {other!r}"
+                        f"box {box.name!r}: its object {name!r} collides with one of box {other!r};"
+                        " give it another name"
                     )
                 if (
                     name in shared and box not in DEFAULT_BOXES
                 ):  # schema-level files may name the default boxes
                     raise InvalidArgument(
-                        f"box {box.name!r}: its object {name!r} collides with one of the schema"
+                        f"box {box.name!r}: its object {name!r} collides with one of the schema;"
+                        " give it another name"
                     )
 
 

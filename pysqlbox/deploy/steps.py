@@ -55,7 +55,9 @@ def apply_routines(connection: Any) -> None:
 
 def refuse_rollback(connection: Any) -> None:  # noqa: ARG001 - yoyo passes it
     """Tables hold messages: going back is a new migration, never an automatic one."""
-    raise InvalidState("pysqlbox does not roll its migrations back; restore a backup or migrate forward")
+    raise InvalidState(
+        "pysqlbox does not roll its migrations back: run a newer release's migrate, or restore a backup"
+    )
 
 
 def _deployment(connection: Any) -> Deployment:

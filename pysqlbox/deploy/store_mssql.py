@@ -58,7 +58,8 @@ class MssqlStore:
         )
         if self._execute(batch, lock_name(self.schema))[0][0] < 0:
             raise DatabaseUnavailable(
-                f"another deployment of this schema is still running after {LOCK_TIMEOUT_SECONDS} seconds"
+                f"another deployment of this schema is still running after {LOCK_TIMEOUT_SECONDS} seconds:"
+                " wait for it, or end its session, and try again"
             )
 
     def session(self) -> int:

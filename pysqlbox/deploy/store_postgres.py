@@ -130,7 +130,8 @@ class PostgresStore:
             self._execute("SELECT pg_advisory_xact_lock(%s::bigint)", [lock_key(self.schema)])
         except errors.LockNotAvailable as error:
             raise DatabaseUnavailable(
-                f"another deployment of this schema is still running after {LOCK_TIMEOUT_SECONDS} seconds"
+                f"another deployment of this schema is still running after {LOCK_TIMEOUT_SECONDS} seconds:"
+                " wait for it, or end its session, and try again"
             ) from error
 
     def session(self) -> int:
@@ -345,7 +346,7 @@ class PostgresStore:
         """What a unit created must be found again by what its text says, or later deployments miss it."""
         for unit in units:
             if len(made[unit.id]) != len(declarations(unit)):
-                raise InvalidState(f"{unit.id}: its text creates something else than it declares")
+                raise InvalidState(f"{unit.id}: its text must create what it declares, and nothing else")
 
     def _in_place_of(self, unit: Unit) -> list[str]:
         """What the catalog has under a unit's names; nothing if they are of types that are not there yet."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol, cast
 
 from pysqlbox.drivers.url import Target, parse_url
 from pysqlbox.errors import PysqlboxError
+from pysqlbox.extras import needed_for
 from pysqlbox.names import Dialect
 
 __all__ = ["Driver", "Row", "Target", "Values", "connect", "driver_for", "parse_url"]
@@ -31,16 +32,8 @@ class Driver(Protocol):
     ) -> list[Values]:
         """The same, with each row as a tuple in the order of the routine's columns."""
 
-    async def fetch_async(
-        self, connection: Any, schema: str, routine: str, arguments: Mapping[str, object]
-    ) -> list[Values]:
-        """The same on an asynchronous connection."""
-
     def is_connection(self, value: object) -> bool:
         """Whether a value is a connection that call and fetch take."""
-
-    def is_async_connection(self, value: object) -> bool:
-        """Whether a value is a connection that fetch_async takes."""
 
     def is_conflict(self, error: BaseException | None) -> bool:
         """Whether an exception says that the server undid the transaction for the sake of another one."""
@@ -70,7 +63,8 @@ class Driver(Protocol):
 def driver_for(dialect: Dialect) -> Driver:
     """The driver module of a dialect, imported only now."""
     if dialect == "postgres":
-        from pysqlbox.drivers import postgres
+        with needed_for("PostgreSQL", "binary"):
+            from pysqlbox.drivers import postgres
 
         return cast(Driver, postgres)
     from pysqlbox.drivers import mssql

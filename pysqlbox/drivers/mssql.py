@@ -19,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from pysqlbox.drivers.advice import OTHER_PLACE, TRY_AGAIN, UNFORESEEN, USED_UP, access_advice, outage_advice
 from pysqlbox.drivers.url import Target, odbc_string, read_odbc
 from pysqlbox.drivers.values import check_text, from_database, is_list, is_records, to_json, to_utc
 from pysqlbox.errors import (
@@ -31,12 +32,15 @@ from pysqlbox.errors import (
     PysqlboxError,
     SchemaMismatch,
 )
+from pysqlbox.extras import needed_for
 from pysqlbox.names import quote_identifier
 
 _OURS = {51001: InvalidArgument, 51002: NotFound, 51003: InvalidState}
 _USED_UP = 11728
 #: Babelfish has no number of its own for it.
 _USED_UP_TEXT = "nextval: reached maximum value of sequence"
+#: Nor for this: a deployment dropped the procedure between the call's parsing and its execution.
+_DROPPED_TEXT = "cache lookup failed"
 _MISSING = {208, 2812}
 _DENIED = {229, 230, 262, 297, 300, 2760, 15247, 4060, 18456, 18452, 916}
 #: 601: a scan met rows that moved; like a deadlock's, its victim may simply try again.
@@ -65,10 +69,8 @@ _MICROSOFTS = ("ODBC Driver 18 for SQL Server", "ODBC Driver 17 for SQL Server")
 
 @cache
 def _pyodbc() -> Any:
-    try:
+    with needed_for("SQL Server", "mssql"):
         import pyodbc
-    except ImportError as error:
-        raise DriverMissing("SQL Server needs pyodbc: pip install 'pysqlbox[mssql]'") from error
     pyodbc.pooling = False  # a pooled ODBC connection keeps its session, so its locks, after close()
     return pyodbc
 
@@ -149,7 +151,7 @@ def _statement(schema: str, routine: str, forms: tuple[tuple[str, _Form], ...]) 
     named: list[str] = []
     for name, form in forms:
         if not name.isidentifier():
-            raise InvalidArgument(f"{name!r}: is no name of an argument")
+            raise InvalidArgument(f"{name!r}: must be a name of an argument")
         if form == "null":  # untyped: an ODBC null would go as varchar, which varbinary does not take
             named.append(f"@{name} = NULL")
         elif form == "time":  # Babelfish takes no text for a procedure's time, but for a variable
@@ -179,26 +181,18 @@ def _size(form: _Form, value: object, is_freetds: bool) -> tuple[int, int, int]:
     return (pyodbc.SQL_WVARCHAR, 4000, 0) if length <= _SHORT_TEXT else (pyodbc.SQL_WLONGVARCHAR, 0, 0)
 
 
-async def fetch_async(*_: object) -> list[tuple[Any, ...]]:
-    """There is no asynchronous pyodbc."""
-    raise InvalidArgument("connection: SQL Server has no asynchronous connection here")
-
-
 def is_connection(value: object) -> bool:
     """Whether a value is a connection that fetch takes."""
     return isinstance(value, _pyodbc().Connection)
 
 
-def is_async_connection(value: object) -> bool:  # noqa: ARG001  # the other driver has them
-    """Whether a value is a connection that fetch_async takes: none is."""
-    return False
-
-
 def is_conflict(error: BaseException | None) -> bool:
     """Whether an exception says that the server undid the transaction for the sake of another one."""
-    return bool(_numbers(error) & _CONFLICTS) or (
-        isinstance(error, _pyodbc().Error) and bool(error.args) and error.args[0] == "40001"
-    )
+    if _numbers(error) & _CONFLICTS:
+        return True
+    if not isinstance(error, _pyodbc().Error) or not error.args:
+        return False
+    return error.args[0] == "40001" or _message(str(error.args[-1])).startswith(_DROPPED_TEXT)
 
 
 def is_lost(connection: Any, error: BaseException | None) -> bool:
@@ -306,7 +300,7 @@ def database_error() -> type[Exception]:
 def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     """Turn a pyodbc exception into ours, by its codes; without a target it came from a routine."""
     if isinstance(error, UnicodeEncodeError):
-        return InvalidArgument("an argument has half a character, which is no text")
+        return InvalidArgument("an argument must be text, and has half a character (a lone surrogate)")
     state = str(error.args[0]) if error.args else ""
     full = str(error.args[1]) if len(error.args) > 1 else str(error)
     if target is not None:
@@ -317,20 +311,29 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     for number in numbers & _OURS.keys():
         return _OURS[number](message)
     if _USED_UP in numbers or message.startswith(_USED_UP_TEXT):
-        return InvalidState(f"{where}the ids of this deployment's place are used up: {message}")
+        return InvalidState(f"{where}{USED_UP}: {message}; {OTHER_PLACE}")
     if state in ("IM002", "IM003") or (state == "01000" and "open lib" in full):
-        return DriverMissing(f"{where}the ODBC driver cannot be loaded: {message}")
+        return DriverMissing(
+            f"{where}the ODBC driver cannot be loaded, install it or name another (driver=…): {message}"
+        )
     if numbers & _DENIED or state == "28000":
-        return AccessDenied(f"{where}{message}")
+        return AccessDenied(f"{where}{message}; {access_advice(target)}")
     if numbers & _MISSING and target is None:
         return SchemaMismatch(f"{message}; run pysqlbox migrate")
     if _is_cut_freetds(error):
-        return DatabaseUnavailable(f"{where}the connection was lost")
-    if numbers & _TRANSIENT or state.startswith("08") or state in (_TIMED_OUT, "HYT01", "40001"):
-        return DatabaseUnavailable(f"{where}{message}")
+        return DatabaseUnavailable(f"{where}the connection was lost; {TRY_AGAIN}")
+    if (
+        message.startswith(_DROPPED_TEXT)
+        or numbers & _TRANSIENT
+        or state.startswith("08")
+        or state in (_TIMED_OUT, "HYT01", "40001")
+    ):
+        return DatabaseUnavailable(f"{where}{message}; {outage_advice(target)}")
     if target is None and (numbers & _MALFORMED or state.startswith("22")):
-        return InvalidArgument("an argument is malformed or out of range")
-    return PysqlboxError(f"{where}{message}")
+        return InvalidArgument(
+            "an argument must be of its parameter's type, and one is malformed or out of range"
+        )
+    return PysqlboxError(f"{where}{message}; {UNFORESEEN}")
 
 
 def _message(full: str) -> str:
@@ -373,7 +376,10 @@ def _default_driver() -> str:
     """The first of the installed drivers."""
     found = installed_drivers()
     if not found:
-        raise DriverMissing("no ODBC driver for SQL Server is installed: msodbcsql18 or tdsodbc")
+        raise DriverMissing(
+            "no ODBC driver for SQL Server is installed: install Microsoft's msodbcsql18, the Python package"
+            " mssql-python-odbc, or FreeTDS (Debian: tdsodbc)"
+        )
     return found[0]
 
 
@@ -422,11 +428,11 @@ def _bind(name: str, value: object) -> tuple[_Form, object]:
         return "bytes", bytes(value)
     if is_records(name, value) or is_list(value):
         return "text", to_json(name, value)
-    raise InvalidArgument(f"{name}: values of type {type(value).__name__} are not supported")
+    raise InvalidArgument(f"{name}: must not be of type {type(value).__name__}")
 
 
 def _plain_number(name: str, number: Decimal) -> str:
     """A number without an exponent, which T-SQL's decimal does not take, and short enough to be bound."""
     if not number.is_finite() or number.adjusted() > 30:
-        raise InvalidArgument(f"{name}: out of range")
+        raise InvalidArgument(f"{name}: must be a finite number below 10^31")
     return f"{round(number, 20) if int(number.as_tuple().exponent) < -20 else number:f}"

@@ -153,10 +153,10 @@ def _parse_mssql(parts: SplitResult, port: int | None) -> Target:
     wrapped = query.pop(WRAPPED, None)
     if wrapped is not None:
         if parts.netloc or parts.path not in ("", "/") or query:
-            raise InvalidArgument(f"url: {WRAPPED} holds the whole ODBC string, nothing may stand beside it")
+            raise InvalidArgument(f"url: {WRAPPED} must be alone, for it holds the whole ODBC string")
         return _parse_odbc(wrapped)
     if not parts.hostname:
-        raise InvalidArgument("url: an mssql URL needs a host")
+        raise InvalidArgument("url: an mssql URL must name a host: mssql://user:password@host/database")
     query_timeout = _take_timeout(query)
     driver = next((query.pop(key) for key in list(query) if key.lower() == "driver"), None)
     entries: dict[str, str] = {}

@@ -43,7 +43,7 @@ def to_json(name: str, value: object) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=_plain)
     except (TypeError, ValueError) as error:
-        raise InvalidArgument(f"{name}: holds a value that JSON cannot express") from error
+        raise InvalidArgument(f"{name}: must hold only what JSON can express") from error
     if _MAY_BE_NUL in text or not text.isascii():
         for key, each in _texts(name, value):
             check_text(key, each)

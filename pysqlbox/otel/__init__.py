@@ -30,7 +30,7 @@ def instrument(
     Without providers it takes the global ones. ``parents``: the span in which a single message is handled is
     the child of the context that the message carries, and not only linked to it. ``create_spans``: each
     message of a small batch has a span of its own as its context. ``log_records``: the package's log records
-    get ``trace_id`` and ``span_id``.
+    get ``otelTraceID`` and ``otelSpanID``, as opentelemetry-instrumentation-logging calls them.
     """
     try:
         from pysqlbox.otel.watcher import Telemetry

@@ -1,14 +1,40 @@
-"""What every operation on a box tells of itself."""
+"""Which messaging operation a call of a routine is, on which messages, and what it tells of itself."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pysqlbox.otel import names
 from pysqlbox.otel.instruments import Attributes
 
-__all__ = ["common"]
+__all__ = ["Operation", "common", "operation_of"]
+
+
+_ROUTINE = re.compile(
+    r"(?P<box>(?!(?:ledger|join)_)[a-z0-9_]+)_"
+    r"(?P<step>enqueue|enqueue_many|enqueue_payloads|claim|ack|abandon|retry|release|fail|settle)"
+)
+_TYPES = {"enqueue": "send", "enqueue_many": "send", "enqueue_payloads": "send", "claim": "receive"}
+
+
+@dataclass(slots=True)
+class Operation:
+    """A call that sends, receives or settles."""
+
+    step: str
+    type: str
+    attributes: Attributes
+    #: The records that are sent, which may be given headers.
+    records: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def by_topic(self) -> Counter[Any]:
+        """How many messages of each topic are sent."""
+        return Counter(record.get("topic") for record in self.records)
 
 
 def common(db: Any, box: str, name: str, kind: str) -> Attributes:
@@ -28,6 +54,53 @@ def common(db: Any, box: str, name: str, kind: str) -> Attributes:
     if host and port:
         found[names.SERVER_PORT] = port
     return found
+
+
+def operation_of(db: Any, routine: str, arguments: Mapping[str, object]) -> Operation | None:
+    """The operation that a call is; None if it is none."""
+    if routine == "join_wait":
+        attributes = _to(common(db, "outbox", "send", "send"), "join.wait")
+        return Operation(
+            "join_wait", "send", attributes, [{"topic": "join.wait", "headers": {"traceparent": ""}}]
+        )
+    match = _ROUTINE.fullmatch(routine)
+    if match is None:
+        return None
+    step = match["step"]
+    kind = _TYPES.get(step, "settle")
+    attributes = common(
+        db, match["box"], {"claim": "receive"}.get(step, step if kind == "settle" else "send"), kind
+    )
+    found = Operation(step, kind, attributes)
+    if step == "enqueue":
+        found.records = [dict(arguments)]
+    elif step == "enqueue_many" and isinstance(arguments.get("messages"), list):
+        found.records = [dict(record) for record in arguments["messages"]]  # type: ignore[attr-defined]
+    elif step == "enqueue_payloads":
+        payloads = arguments.get("payloads")
+        count = len(payloads) if isinstance(payloads, Sequence) else 0
+        found.records = [{"topic": arguments.get("topic"), "headers": arguments.get("headers")}] * count
+    elif kind == "settle":
+        _count_settled(attributes, arguments)
+    if kind == "send":
+        topics = found.by_topic
+        if len(topics) == 1:
+            _to(attributes, next(iter(topics)))
+        if step != "enqueue":
+            attributes[names.BATCH_MESSAGE_COUNT] = len(found.records)
+    return found
+
+
+def _to(attributes: Attributes, topic: object) -> Attributes:
+    if isinstance(topic, str):
+        attributes[names.DESTINATION_NAME] = topic
+    return attributes
+
+
+def _count_settled(attributes: Attributes, arguments: Mapping[str, object]) -> None:
+    ids = arguments.get("ids")
+    if isinstance(ids, Sequence) and not isinstance(ids, str):
+        attributes[names.BATCH_MESSAGE_COUNT] = len(ids)
 
 
 def _server(target: Any) -> tuple[str | None, int | None]:

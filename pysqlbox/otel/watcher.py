@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from opentelemetry import trace
 
 import pysqlbox
+from pysqlbox.otel.calls import Watched
 from pysqlbox.otel.handling import Handled, just_handled
 from pysqlbox.otel.instruments import Instruments
 
@@ -33,6 +35,10 @@ class Telemetry(Handled):
         self._create_spans = create_spans
         self._factory: Any = None
 
+    def calling(self, db: Any, routine: str, arguments: Mapping[str, object]) -> Watched:
+        """A routine is about to be called."""
+        return Watched(self._instruments, self._create_spans, db, routine, arguments)
+
     def mark_log_records(self) -> None:
         """Give the package's log records the ids of the span that they belong to."""
         before = logging.getLogRecordFactory()
@@ -53,7 +59,10 @@ class Telemetry(Handled):
 
 
 def _mark(record: logging.LogRecord) -> None:
-    """The current span's ids; else those of the span of the message that the record tells of."""
+    """The current span's ids; else those of the span of the message that the record tells of.
+
+    By the names that OpenTelemetry's own instrumentation of logging gives them.
+    """
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
         handled = just_handled.get()
@@ -63,5 +72,5 @@ def _mark(record: logging.LogRecord) -> None:
             return
         context = handled[0]
     if context.is_valid:
-        record.trace_id = format(context.trace_id, "032x")
-        record.span_id = format(context.span_id, "016x")
+        record.otelTraceID = format(context.trace_id, "032x")
+        record.otelSpanID = format(context.span_id, "016x")

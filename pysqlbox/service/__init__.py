@@ -6,12 +6,10 @@ extra ``pysqlbox[serve]``.
 
 from __future__ import annotations
 
-from pysqlbox.errors import DriverMissing
+from pysqlbox.extras import needed_for
 
-try:
+with needed_for("the HTTP service", "serve"):
     import starlette  # noqa: F401
-except ModuleNotFoundError as error:
-    raise DriverMissing("the service needs Starlette: pip install 'pysqlbox[serve]'") from error
 
 from pysqlbox.service.access import Access, Authenticator
 from pysqlbox.service.application import app

@@ -16,11 +16,12 @@ from starlette.routing import BaseRoute, Route
 from pysqlbox.dashboard import Dashboard
 from pysqlbox.deployment import Deployment
 from pysqlbox.errors import PysqlboxError
-from pysqlbox.service import health_routes, ledger_routes
+from pysqlbox.service import act_routes, health_routes, ledger_routes, look_routes, send_routes
 from pysqlbox.service.access import Access, Authenticator
 from pysqlbox.service.answers import json_bytes
 from pysqlbox.service.calls import Calls
 from pysqlbox.service.limits import Limits
+from pysqlbox.service.openapi import document
 from pysqlbox.service.operation import Asked, Operation
 from pysqlbox.service.problems import Problem, problem_of, problem_response
 from pysqlbox.service.reading import json_body
@@ -29,7 +30,13 @@ from pysqlbox.service.tokens import Tokens
 
 __all__ = ["OPERATIONS", "app"]
 
-OPERATIONS: tuple[Operation, ...] = (*health_routes.OPERATIONS, *ledger_routes.OPERATIONS)
+OPERATIONS: tuple[Operation, ...] = (
+    *health_routes.OPERATIONS,
+    *ledger_routes.OPERATIONS,
+    *send_routes.OPERATIONS,
+    *look_routes.OPERATIONS,
+    *act_routes.OPERATIONS,
+)
 
 
 def app(
@@ -39,20 +46,22 @@ def app(
     authenticate: Authenticator | Sequence[Authenticator] = (),
     limits: Limits | None = None,
     routes: Iterable[BaseRoute] = (),
-    dashboard: bool = True,
+    dashboard: bool | Dashboard = True,
 ) -> Starlette:
     """The service of a deployment, to be run by itself or mounted in another ASGI application.
 
     ``tokens`` says who may come in by a bearer token, ``authenticate`` who is known by something else: it
     gets the request and answers a Caller or None. With neither only this machine is answered. ``routes``
-    come after the service's own, and then the pages of the ``dashboard``. The deployment stays its
-    caller's: it is not closed here.
+    come after the service's own, and then the pages of the ``dashboard``, which may be one that was made with
+    options of its own. The deployment stays its caller's: it is not closed here.
     """
     limits = limits or Limits()
     authenticators = (authenticate,) if callable(authenticate) else authenticate
     calls = Calls(limits)
     find = None if tokens is None else tokens.find
-    board = Dashboard(db, find=find, known=authenticators) if dashboard else None
+    board = dashboard if isinstance(dashboard, Dashboard) else None
+    if dashboard is True:
+        board = Dashboard(db, find=find, known=authenticators)
 
     @asynccontextmanager
     async def lifespan(application: Starlette) -> AsyncIterator[None]:
@@ -63,15 +72,25 @@ def app(
         calls.close()
 
     made = Starlette(
-        routes=[*_routes(OPERATIONS), *routes, *(board.routes if board is not None else ())],
+        routes=[
+            Route("/openapi.json", _openapi),
+            *_routes(OPERATIONS),
+            *routes,
+            *(board.routes if board is not None else ()),
+        ],
         exception_handlers={HTTPException: problem_response, Exception: problem_response},
         lifespan=lifespan,
     )
+    made.state.openapi = json_bytes(document(OPERATIONS, limits, has_tokens=tokens is not None))
     made.state.db = db
     made.state.limits = limits
     made.state.calls = calls
     made.state.access = Access(tokens, *authenticators)
     return made
+
+
+async def _openapi(request: Request) -> Response:
+    return Response(request.app.state.openapi, media_type="application/json")
 
 
 def _routes(operations: Iterable[Operation]) -> list[BaseRoute]:
@@ -109,8 +128,11 @@ async def _answer(operation: Operation, request: Request) -> Response:
         body = await json_body(request, state.limits)
         check("", body, operation.body_schema(state.limits) or {})
     asked = Asked(state.db, state.limits, request, caller, path, query, body)
-    if operation.asks_database:
-        content = await state.calls.run(lambda: json_bytes(operation.run(asked)))
-    else:
-        content = json_bytes(operation.run(asked))
-    return Response(content, media_type="application/json", headers={"cache-control": "no-store"})
+
+    def run() -> bytes:
+        answer = operation.run(asked)
+        return answer.encode() if isinstance(answer, str) else json_bytes(answer)
+
+    content = await state.calls.run(run) if operation.asks_database else run()
+    headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
+    return Response(content, media_type=operation.media_type, headers=headers)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from pysqlbox import metrics
 from pysqlbox.service.operation import Asked, Operation
+from pysqlbox.service.roles import Role
 
 __all__ = ["OPERATIONS"]
 
@@ -14,6 +16,10 @@ _STATUS = {"type": "string", "enum": ["ok"]}
 def _healthz(asked: Asked) -> Any:
     del asked
     return {"status": "ok"}
+
+
+def _metrics(asked: Asked) -> str:
+    return metrics.text(asked.db)
 
 
 def _readyz(asked: Asked) -> Any:
@@ -37,5 +43,12 @@ OPERATIONS = (
             "properties": {"status": _STATUS, "schema_version": {"type": "integer"}},
             "required": ["status", "schema_version"],
         },
+    ),
+    Operation(
+        "GET", "/metrics", "metrics", "health", Role.VIEWER,
+        "The figures of every box for Prometheus, as text.",
+        _metrics,
+        answer={"type": "string"},
+        media_type=metrics.CONTENT_TYPE,
     ),
 )  # fmt: skip

@@ -65,6 +65,9 @@ class Operation:
     parameters: tuple[Parameter, ...] = ()
     queries: tuple[Parameter, ...] = ()
     description: str = ""
+    headers: tuple[Parameter, ...] = ()
+    media_type: str = "application/json"
+    """Of the answer; with another one ``run`` answers text."""
     asks_database: bool = True
     """Without it ``run`` is quick and is called where the requests are read."""
 
@@ -86,13 +89,13 @@ class Operation:
         values = {name: parameter.default for name, parameter in known.items()}
         for name, text in request.query_params.multi_items():
             if name not in known:
-                raise InvalidArgument(f"{name!a}: is no parameter of this path")
+                raise InvalidArgument(f"{name!a}: is no parameter of this path; leave it out")
             if len(request.query_params.getlist(name)) > 1:
-                raise InvalidArgument(f"{name}: is given twice")
+                raise InvalidArgument(f"{name}: must not be given twice")
             values[name] = from_text(name, text, known[name].schema)
         for name, parameter in known.items():
             if parameter.required and values[name] is None:
-                raise InvalidArgument(f"{name}: is missing")
+                raise InvalidArgument(f"{name}: is missing, and must be given")
         return values
 
     def body_schema(self, limits: Limits) -> Schema | None:

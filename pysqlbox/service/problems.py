@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Mapping
 from http import HTTPStatus
 
@@ -26,6 +27,9 @@ _log = logging.getLogger("pysqlbox.service")
 #: What a caller is told of faults that are not his; the log has the rest.
 _AWAY = "the database does not answer"
 _NOT_DEPLOYED = "the database has no schema that this release of pysqlbox can use"
+_SILENCE = 10.0
+"""Seconds between two lines of the log that say the same."""
+_warned_at: dict[str, float] = {}
 _FAULT = "something went wrong here; the service's log has the details"
 
 
@@ -70,13 +74,21 @@ def problem_of(error: PysqlboxError, retry_after: int) -> Problem:
         return Problem(409, str(error), name="InvalidState")
     again = {"retry-after": str(retry_after)}
     if isinstance(error, DatabaseUnavailable):
-        _log.warning("the database is away: %s", error)
+        _warn(_AWAY, error)
         return Problem(503, _AWAY, name=name, headers=again)
     if isinstance(error, SchemaMismatch):
-        _log.error("%s", error)
+        _warn(_NOT_DEPLOYED, error)
         return Problem(503, _NOT_DEPLOYED, name=name, headers=again)
     _log.error("%s: %s", name, error)
     return Problem(500, _FAULT, name=name)
+
+
+def _warn(what: str, error: PysqlboxError) -> None:
+    """Log what every request would say, at most once in a while."""
+    now = time.monotonic()
+    if now - _warned_at.get(what, -_SILENCE) >= _SILENCE:
+        _warned_at[what] = now
+        _log.warning("%s: %s", what, error)
 
 
 def problem_response(request: Request, error: Exception) -> Response:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
+import re
 import types
 import typing
 from collections.abc import Mapping
@@ -69,20 +70,29 @@ def _is(value: object, kind: str) -> bool:
 
 
 def _check_any(name: str, value: object, choices: list[Schema]) -> None:
-    """The first that fits; else what the last of those says that are of the value's type."""
-    failures: list[InvalidArgument] = []
+    """One fits; else what the one says that comes nearest: of the value's type, with most of its keys."""
+    nearest: tuple[int, InvalidArgument] | None = None
     for choice in choices:
         try:
             check(name, value, choice)
         except InvalidArgument as error:
-            if not failures or _is(value, choice.get("type", "null")):
-                failures.append(error)
+            score = 0
+            if _is(value, choice.get("type", "null")):
+                score = 1 + (
+                    len(value.keys() & choice.get("properties", {})) if isinstance(value, dict) else 0
+                )
+            if nearest is None or score >= nearest[0]:
+                nearest = score, error
         else:
             return
-    raise failures[-1]
+    if nearest is not None:
+        raise nearest[1]
 
 
 def _check_text(name: str, value: str, schema: Schema) -> None:
+    pattern = schema.get("pattern")
+    if pattern is not None and not re.search(pattern.replace("$", r"\Z"), value):
+        raise InvalidArgument(f"{name}: must match {pattern}")
     _check_size(name, len(value), schema, "minLength", "maxLength", "characters")
     kind = schema.get("format")
     if kind == "uuid":
@@ -128,13 +138,13 @@ def _check_object(name: str, value: dict[str, object], schema: Schema) -> None:
     properties: Mapping[str, Schema] = schema.get("properties", {})
     for wanted in schema.get("required", ()):
         if wanted not in value:
-            raise InvalidArgument(f"{_within(name, wanted)}: is missing")
+            raise InvalidArgument(f"{_within(name, wanted)}: is missing, and must be given")
     for key, each in value.items():
         if key in properties:
             check(_within(name, key), each, properties[key])
         elif schema.get("additionalProperties") is False:
             known = ", ".join(properties)
-            raise InvalidArgument(f"{_within(name, ascii(key))}: is not known here; there are {known}")
+            raise InvalidArgument(f"{_within(name, ascii(key))}: must be one of {known}")
 
 
 def _within(name: str, key: str) -> str:

@@ -45,10 +45,10 @@ class Tokens:
         for number, entry in enumerate(entries, 1):
             digest, caller = _read(number, entry)
             if digest in self._callers:
-                raise InvalidArgument(f"tokens: number {number} has the token of another one")
+                raise InvalidArgument(f"tokens: number {number} must not have the token of another one")
             self._callers[digest] = caller
         if not self._callers:
-            raise InvalidArgument("tokens: there is none")
+            raise InvalidArgument("tokens: there must be at least one")
 
     @classmethod
     def load(cls, path: str | Path) -> Tokens:
@@ -56,9 +56,9 @@ class Tokens:
         try:
             found = tomllib.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
-            raise InvalidArgument(f"token file: cannot be read: {error.strerror or error}") from error
+            raise InvalidArgument(f"token file: must be readable: {error.strerror or error}") from error
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidArgument(f"token file: is not TOML: {error}") from error
+            raise InvalidArgument(f"token file: must be TOML: {error}") from error
         entries = found.pop("tokens", None)
         if found or not isinstance(entries, list) or not all(isinstance(each, dict) for each in entries):
             raise InvalidArgument("token file: must hold tables [[tokens]] and nothing else")
@@ -83,7 +83,7 @@ class Tokens:
 def _read(number: int, entry: Mapping[str, object]) -> tuple[bytes, Caller]:
     where = f"tokens: number {number}"
     if unknown := sorted(entry.keys() - _KEYS):
-        raise InvalidArgument(f"{where}: {unknown[0]!r} is none of name, role, token, sha256")
+        raise InvalidArgument(f"{where}: {unknown[0]!r} must be name, role, token or sha256")
     name, role, token, sha256 = (entry.get(key) for key in ("name", "role", "token", "sha256"))
     if not isinstance(name, str) or not 1 <= len(name) <= 255 or not name.isprintable():
         raise InvalidArgument(f"{where}: name must be text of 1 to 255 printable characters")

@@ -73,10 +73,12 @@ def _checked(answer: object) -> Found:
     for key, given in answer.items():
         text = key_text(key)
         if text in found:
-            raise InvalidArgument(f"source: has the key {text!r} twice")
+            raise InvalidArgument(f"source: must not have the key {text!r} twice")
         if not isinstance(given, str):
             other = given_as.setdefault(id(given), text)
             if other != text and hasattr(given, "store_key"):
-                raise InvalidArgument(f"source: has one deployment under two keys, {other!r} and {text!r}")
+                raise InvalidArgument(
+                    f"source: must not have one deployment under two keys, as {other!r} and {text!r}"
+                )
         found[text] = key, given
     return found

@@ -40,9 +40,9 @@ class Places:
             store, error = unreachable[0]
             raise DatabaseUnavailable(
                 f"place {place}: none of the stores that answer has it; {len(unreachable)} did not, among"
-                f" them {store.name!r}: {error}"
+                f" them {store.name!r}, try again when they do: {error}"
             ) from error
-        raise NotFound(f"place {place}: none of {len(stores)} stores has it")
+        raise NotFound(f"place {place}: none of {len(stores)} stores has it; look whether one was removed")
 
     def _is_known(self, store: Store) -> bool:
         with self._lock:
@@ -60,7 +60,9 @@ class Places:
                 return None  # one of those that were not asked yet may have the number
         if len(wanted) > 1:
             names = ", ".join(repr(store.name) for store in wanted[:5])
-            raise InvalidState(f"place {place}: {len(wanted)} stores have it: {names}")
+            raise InvalidState(
+                f"place {place}: {len(wanted)} stores have it ({names}); leave one of them in the source"
+            )
         return wanted[0].deployment if wanted else None
 
     def _ask(self, stores: Sequence[Store]) -> list[tuple[Store, PysqlboxError]]:

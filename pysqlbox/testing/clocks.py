@@ -42,7 +42,7 @@ class Clock:
         """Let time pass, in seconds or as a timedelta: what is delayed falls due, leases run out."""
         step = by if isinstance(by, timedelta) else timedelta(seconds=by)
         if step < timedelta(0):
-            raise InvalidArgument("by: time does not go back; reset() sets the clock right")
+            raise InvalidArgument("by: time does not go back; use reset() to set the clock right")
         self._set(self.ahead + step)
 
     def reset(self) -> None:

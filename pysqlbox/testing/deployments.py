@@ -131,7 +131,8 @@ def _own_schema(target: Target, schema: str) -> Iterator[None]:
             is_there = db.driver.has_routine(raw, schema, "schema_version")
             if is_there and not db.driver.has_routine(raw, schema, "_set_clock"):
                 raise InvalidState(
-                    f"schema {schema!r} of {target}: was not deployed for tests, which would empty it"
+                    f"schema {schema!r} of {target}: was not deployed for tests, which would empty it:"
+                    " use another one"
                 )
             drop_schema(raw, target.dialect, schema)
             yield

@@ -17,6 +17,7 @@ from pysqlbox.worker.handling import Answer, Handling
 from pysqlbox.worker.results import Ack, Result
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
+from pysqlbox.worker.served_store import ServedStore
 from pysqlbox.worker.tally import Tally
 from pysqlbox.worker.transactions import Transactions
 from pysqlbox.worker.unknown_topics import UnknownTopics
@@ -61,7 +62,7 @@ def handle(
     if not inline.handler.is_async:
         inline.run()
     elif _has_loop():
-        raise InvalidState("a loop runs here already: await testing.handle_async(…)")
+        raise InvalidState("a loop runs here already: use await testing.handle_async(…)")
     else:
         asyncio.run(inline.run_async())
     return inline.results(raise_errors)
@@ -153,24 +154,28 @@ class Inline:
         for topic in topics:
             if topic not in handlers:
                 known = ", ".join(sorted(handlers.topics())) or "none"
-                raise NotFound(f"topic {topic!r}: the worker has no handler for it; its topics: {known}")
+                raise NotFound(
+                    f"topic {topic!r}: the worker has no handler for it, register one; its topics: {known}"
+                )
         if len(topics) != 1:
             raise InvalidState("messages: must be of one topic, and at least one")
         self.handler = handlers.by_topic[topics.pop()]
         if not self._single and not self.handler.batch:
-            raise InvalidState(f"messages: the handler of {self.handler.topic!r} takes one at a time")
+            raise InvalidState(
+                f"messages: the handler of {self.handler.topic!r} takes one at a time: give it one"
+            )
         db = worker.deployment
         box = ServedBox(
             db.inbox if isinstance(self._messages[0], InboxMessage) else db.outbox,
             handlers, settings, topics=None, threads=1,
             max_attempts=MAX_ATTEMPTS if settings.max_attempts is None else settings.max_attempts,
+            store=ServedStore(db, _Lent(connection), 0),
         )  # fmt: skip
         self._handling = _Noting(
             Scheduler([box], threads=1),
             handlers,
             settings,
             UnknownTopics(settings.unknown_topics),
-            _Lent(connection),
         )
         self._handling.noted = {}
         self._assignment = Assignment(box, self._messages, time.monotonic(), together=self.handler.batch)

@@ -38,7 +38,7 @@ def message(topic: str | type, payload: Any = None, **values: Any) -> OutboxMess
     known = {field.name for field in fields(kind)}
     for name in values:
         if name not in known:
-            raise InvalidArgument(f"{name}: a message of this kind has no such field")
+            raise InvalidArgument(f"{name}: a message of this kind has no such field: leave it out")
     now = datetime.now(UTC)
     identity = values.get("id", next(_ids))
     common: dict[str, Any] = {

@@ -138,7 +138,7 @@ def message(
 
     def declare(kind: Class) -> Class:
         if not isinstance(kind, type):
-            raise InvalidArgument("message: declares a class")
+            raise InvalidArgument("message: must decorate a class")
         _declared[kind] = _Declaration(topic, values)
         return kind
 
@@ -187,7 +187,9 @@ def _reader(name: str, given: Source) -> Callable[[Any], Any]:
             found = getattr(value, given)
         except AttributeError as error:
             kind = type(value).__qualname__
-            raise InvalidArgument(f"{name}: {kind} has no attribute {given!r}") from error
+            raise InvalidArgument(
+                f"{name}: {kind} has no attribute {given!r}; name one that it has, or give a function"
+            ) from error
         return found() if inspect.ismethod(found) else found
 
     return read

@@ -37,7 +37,7 @@ def batch_decoder_for(function: Callable[..., Any]) -> MessageDecoder | None:
     if kind is inspect.Parameter.empty or kind is Any or kind is object or kind in _BATCHES:
         return None
     if get_origin(kind) not in _BATCHES:
-        raise InvalidArgument(f"{_title(function)}: a batch handler takes a list, not {describe(kind)}")
+        raise InvalidArgument(f"{_title(function)}: a batch handler must take a list, not {describe(kind)}")
     return _decoder_of(function, get_args(kind)[0], names)
 
 
@@ -48,7 +48,9 @@ def _decoder_of(function: Callable[..., Any], kind: Any, names: Mapping[str, Any
     if all(raw):
         return None
     if any(raw):
-        raise InvalidArgument(f"{_title(function)}: takes either messages or payloads, not {describe(kind)}")
+        raise InvalidArgument(
+            f"{_title(function)}: must take either messages or payloads, not {describe(kind)}"
+        )
     try:
         decode = decoder(kind, names)
     except InvalidArgument as error:
@@ -120,7 +122,9 @@ def _resolve(function: Callable[..., Any], annotation: str, names: Mapping[str, 
     except NameError as error:
         if {part.strip().rpartition(".")[2] for part in annotation.split("|")} <= _RAW_NAMES:
             return Any  # imported for type checkers only
-        raise InvalidArgument(f"{_title(function)}: nothing is known by the name {error.name}") from error
+        raise InvalidArgument(
+            f"{_title(function)}: nothing is known by the name {error.name}; import it where the function is"
+        ) from error
 
 
 def _cells(function: Any) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def decoder_of_library(kind: Any, local_names: Mapping[str, Any]) -> Callable[[s
     models = pydantic is not None and any(_is_model(pydantic, part) for part in parts)
     structs = msgspec is not None and any(_is_subclass(part, msgspec.Struct) for part in parts)
     if models and structs:
-        raise InvalidArgument(f"{describe(kind)}: mixes pydantic models and msgspec Structs")
+        raise InvalidArgument(f"{describe(kind)}: must not mix pydantic models and msgspec Structs")
     if models:
         return _pydantic(pydantic, kind, parts, local_names)
     return _msgspec(msgspec, kind) if structs else None
@@ -45,7 +45,9 @@ def _pydantic(
         if not getattr(adapter, "pydantic_complete", True):
             adapter.rebuild(_types_namespace=dict(local_names))
     except (pydantic.PydanticUserError, NameError) as error:
-        raise InvalidArgument(f"pydantic does not take {describe(kind)}") from error
+        raise InvalidArgument(
+            f"the payload's type must be one that pydantic takes, and {describe(kind)} is none"
+        ) from error
     validate = adapter.validate_json
     known = {name for part in parts for name in _field_names(part)}
     title = describe(kind)
@@ -68,7 +70,9 @@ def _msgspec(msgspec: Any, kind: Any) -> Callable[[str], Any]:
     try:
         parse = msgspec.json.Decoder(kind).decode
     except (TypeError, NameError) as error:
-        raise InvalidArgument(f"msgspec does not take {describe(kind)}") from error
+        raise InvalidArgument(
+            f"the payload's type must be one that msgspec takes, and {describe(kind)} is none"
+        ) from error
     title = describe(kind)
 
     def decode(payload: str) -> Any:

@@ -124,7 +124,7 @@ class Shapes:
             return self._record(kind, origin)
         if typing.is_typeddict(origin):
             return self._record(kind, origin)
-        raise InvalidArgument(f"a payload cannot be decoded as {describe(kind)}")
+        raise InvalidArgument(f"a payload's type must be made of what JSON has, and {describe(kind)} is not")
 
     def _anything(self, value: Any) -> Any:
         return _without_decimals(value) if self.exact else value
@@ -206,7 +206,9 @@ class Shapes:
             member = _enum(kind)
             return lambda key: member(_int_key(key))
         if kind in (float, bool, None) or len(members(kind)) > 1:
-            raise InvalidArgument(f"a payload cannot be decoded as a dict whose keys are {describe(kind)}")
+            raise InvalidArgument(
+                f"a payload's dict must have keys that JSON has, and {describe(kind)} are none"
+            )
         return self.build(kind)
 
     def _record(self, kind: Any, origin: Any) -> Convert:
@@ -244,7 +246,9 @@ class Shapes:
         try:
             hints = typing.get_type_hints(origin, localns=self._local_names, include_extras=True)
         except NameError as error:
-            raise InvalidArgument(f"{describe(origin)}: nothing is known by the name {error.name}") from error
+            raise InvalidArgument(
+                f"{describe(origin)}: nothing is known by the name {error.name}; import it where the class is"
+            ) from error
         parameters = getattr(origin, "__parameters__", ())
         if arguments := get_args(kind):
             given = dict(zip(parameters, arguments, strict=True))

@@ -31,5 +31,5 @@ def exponential(base: float = 1.0, cap: float = 60.0, *, jitter: float = 0.0) ->
 def fixed(*delays: float) -> Backoff:
     """The first delay after the first failure, the second after the second, and the last from then on."""
     if not delays or any(delay <= 0 for delay in delays):
-        raise InvalidArgument("delays: at least one, all above 0")
+        raise InvalidArgument("delays: must be at least one, all above 0")
     return lambda attempt: delays[min(max(attempt, 1), len(delays)) - 1]

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from pysqlbox.errors import AccessDenied, PysqlboxError, SchemaMismatch
 from pysqlbox.worker.database import WorkerConnection
+from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
-from pysqlbox.worker.served_box import NEVER
 from pysqlbox.worker.timetable import Timetable
 
 __all__ = ["Caretaker", "Chore"]
@@ -48,14 +48,16 @@ class Caretaker:
         owner: uuid.UUID,
         chores: list[Chore],
         timetables: list[Timetable],
+        log: StoreLog,
+        may_sleep: bool = False,
     ) -> None:
         self._scheduler = scheduler
         self._connection = connection
         self._owner = owner
         self._chores = chores
         self._timetables = timetables
-        self._may_sleep = scheduler.boxes[0].settings.idle == "sleep"
-        self._log = scheduler.boxes[0].log
+        self._may_sleep = may_sleep
+        self._log = log
 
     def run(self) -> None:
         """Until the worker stops."""
@@ -64,7 +66,7 @@ class Caretaker:
             chore.next_at = now + random.uniform(0.1, 0.5) * chore.every_seconds
         try:
             while self._chores or self._timetables:
-                if self._rest():
+                if self._wait():
                     return
                 self._look()
                 first = min(self._chores, key=lambda chore: chore.next_at, default=None)
@@ -73,28 +75,22 @@ class Caretaker:
         finally:
             self._connection.close()
 
-    def _rest(self) -> bool:
+    def _wait(self) -> bool:
         """Wait until there is something to do; True at the end of the worker.
 
-        While the worker sleeps only planned times of schedules count, and being woken.
+        While the worker sleeps there is nothing: it gets up for the schedules' sake as well.
         """
-        while True:
-            planned = [timetable.planned_at for timetable in self._timetables]
-            usual = [chore.next_at for chore in self._chores]
-            usual += [timetable.next_at for timetable in self._timetables]
-            next_at = min([*planned, *(() if self._scheduler.asleep else usual)], default=NEVER)
-            wait = next_at - time.monotonic()
-            if self._may_sleep:
-                wait = min(wait, NAP_SECONDS)
-            if self._scheduler.pause(max(0.0, wait)):
+        times = [chore.next_at for chore in self._chores]
+        next_at = min([*times, *(timetable.next_at for timetable in self._timetables)])
+        while (wait := next_at - time.monotonic()) > 0 or self._scheduler.asleep:
+            if self._scheduler.pause(NAP_SECONDS if self._may_sleep and not 0 < wait < NAP_SECONDS else wait):
                 return True
-            if next_at <= time.monotonic():
-                return False
+        return False
 
     def _look(self) -> None:
         """Fire the schedules whose time has come."""
         for timetable in list(self._timetables):
-            if min(timetable.next_at, timetable.planned_at) > time.monotonic():
+            if timetable.next_at > time.monotonic():
                 continue
             try:
                 timetable.look(self._connection, self._scheduler)

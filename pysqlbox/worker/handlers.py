@@ -99,7 +99,7 @@ class Handler:
         #: Whether there is nothing to it but to call it with a message.
         self.transactional = transactional or None
         if transactional and self.is_async:
-            raise InvalidArgument("transactional: is for handlers that are ordinary functions")
+            raise InvalidArgument("transactional: must be left out for coroutine functions")
         if transactional and transactional is not True and not callable(transactional):
             raise InvalidArgument("transactional: must be True, or answer a context manager of a connection")
         self.simple = not (batch or concurrency or self.takes_context or self.is_async or transactional)
@@ -167,7 +167,9 @@ class Handlers:
         """Register a handler; a topic has one. ``internal``: it is the worker's own, and little to do."""
         with self._lock:
             if handler.topic in self._by_topic:
-                raise InvalidArgument(f"topic {handler.topic!r}: has a handler already")
+                raise InvalidArgument(
+                    f"topic {handler.topic!r}: has a handler already; register one for each topic"
+                )
             self._by_topic = {**self._by_topic, handler.topic: handler}
             self.any_batch = self.any_batch or handler.batch
             self.any_async = self.any_async or handler.is_async

@@ -63,7 +63,7 @@ class Listener:
         self._poll_seconds = poll_seconds
         self._told = False
         self._log = log_of(db)
-        self._channels = {f"{db.schema}.{served.name}": served.name for served in scheduler.boxes}
+        self._channels = {f"{db.schema}.{served.name}": served for served in scheduler.boxes}
         self._own = f"pysqlbox.{uuid.uuid4().hex}"
         self._bell, self._string = socket.socketpair()
 
@@ -77,13 +77,14 @@ class Listener:
             except _Deaf:
                 self.state = "deaf"
                 self._tell()
-                self._pause(AGAIN_SECONDS)
+                self._pause(AGAIN_SECONDS, asleep=True)
             except (psycopg.Error, PysqlboxError) as error:
-                failures = 1 if self.state == "listening" else failures + 1
-                if self.state == "listening":
-                    self.state = "connecting"
                 self._log.debug("not listening: %s", error)
-                self._pause(random.uniform(0.5, 1) * min(0.2 * 2**failures, 10.0))
+                was_lost = self.state == "listening"
+                if was_lost:
+                    self.state, failures = "connecting", 0
+                failures += 1
+                self._pause(random.uniform(0.5, 1) * min(0.2 * 2**failures, 10.0), asleep=was_lost)
         self._bell.close()
         self._string.close()
 
@@ -92,10 +93,10 @@ class Listener:
         with contextlib.suppress(OSError):
             self._string.send(b"\0")
 
-    def _pause(self, seconds: float) -> None:
-        """Wait, and as long as the worker sleeps: a connection would wake the database."""
+    def _pause(self, seconds: float, *, asleep: bool) -> None:
+        """Wait; and ``asleep``: as long as the worker sleeps, for a connection would wake the database."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until or self._scheduler.asleep:
+        while time.monotonic() < until or (asleep and self._scheduler.asleep):
             if self._scheduler.pause(min(SLICE_SECONDS, seconds)):
                 return
 
@@ -121,8 +122,8 @@ class Listener:
             for channel in (self._own, *self._channels):
                 with self._calls.one():
                     connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-            for name in self._channels.values():
-                self._scheduler.wake(name)  # what was sent while nobody listened
+            for box in self._channels.values():
+                self._scheduler.wake(box)  # what was sent while nobody listened
             self._wait(connection)
         finally:
             connection.close()
@@ -156,9 +157,9 @@ class Listener:
             self._told = False
             self._log.info("notifications come through again")
         self.state = "listening"
-        name = self._channels.get(channel)
-        if name is not None:
-            self._scheduler.wake(name)
+        box = self._channels.get(channel)
+        if box is not None:
+            self._scheduler.wake(box)
 
     def _call(self) -> bool:
         """Call itself; whether that went out, as it does not while the database is away."""

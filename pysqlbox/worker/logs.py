@@ -6,6 +6,8 @@ import logging
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from pysqlbox.logs import of_deployment
+
 if TYPE_CHECKING:
     from pysqlbox.deployment import Deployment
 
@@ -29,9 +31,4 @@ class StoreLog(logging.LoggerAdapter[logging.Logger]):
 
 def log_of(db: Deployment, box: str | None = None) -> StoreLog:
     """The log of a worker of this deployment, or of one of its boxes."""
-    fields: dict[str, object] = {"deployment": db.store, "schema": db.schema}
-    if db.store_key is not None:
-        fields["store"] = str(db.store_key)
-    if box is not None:
-        fields["box"] = box
-    return StoreLog(db.store, fields)
+    return StoreLog(db.store, of_deployment(db, box))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
-__all__ = ["Ack", "DeadLetter", "NonRetryable", "Release", "Result", "Retry"]
+from pysqlbox.arguments import Delay
 
-#: A length of time: seconds or a timedelta.
-Delay = float | timedelta
+__all__ = ["Ack", "DeadLetter", "Delay", "NonRetryable", "Release", "Result", "Retry"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, PysqlboxError
 from pysqlbox.messages import Schedule, ScheduleClock
 from pysqlbox.rules import due_times, rule_of
 from pysqlbox.worker.database import WorkerConnection
-from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
-from pysqlbox.worker.served_box import NEVER
+from pysqlbox.worker.served_box import ServedBox
 
 __all__ = ["Timetable"]
 
@@ -34,20 +33,18 @@ SCATTER_SECONDS = 0.05
 class Timetable:
     """The schedules of one outbox, and when to look at them next. All times but that are the server's."""
 
-    def __init__(self, box: str, look_seconds: float, log: StoreLog) -> None:
+    def __init__(self, served: ServedBox, look_seconds: float) -> None:
         """``look_seconds``: how long what somebody else sets may stay unnoticed."""
-        self.box = box
+        self.box = served.name
+        self._served = served
         self.next_at = time.monotonic() + random.uniform(0, SCATTER_SECONDS)
-        #: When the next planned time comes that is known.
-        self.planned_at = NEVER
         self._look_seconds = look_seconds
-        self._log = log
+        self._log = served.log
         self._complained: dict[str, float] = {}
 
     def look(self, connection: WorkerConnection, scheduler: Scheduler) -> None:
         """Fire what is due, and find out when to look again."""
         self.next_at = time.monotonic() + self._look_seconds * random.uniform(0.9, 1.1)
-        self.planned_at = NEVER
         served: dict[str, datetime | None] = {}
         clock = self._clock(connection)
         while clock.is_due and not scheduler.stopping:
@@ -64,8 +61,7 @@ class Timetable:
             clock = self._clock(connection)
         if clock.next_at is not None:
             wait = (clock.next_at - clock.now_at).total_seconds() + random.uniform(0, SCATTER_SECONDS)
-            self.planned_at = time.monotonic() + wait
-            self.next_at = min(self.next_at, self.planned_at)
+            self.next_at = min(self.next_at, time.monotonic() + wait)
 
     def _serve(
         self, connection: WorkerConnection, scheduler: Scheduler, schedule: Schedule, now: datetime
@@ -103,16 +99,13 @@ class Timetable:
             if not row["fired"]:
                 return  # somebody else has moved it on, or it was changed: it shows again if it is due
             if watching.watcher is not None:
-                (box,) = (each for each in scheduler.boxes if each.name == self.box)
-                watching.watcher.fired(box, schedule, row, time.monotonic() - began)
+                watching.watcher.fired(self._served, schedule, row, time.monotonic() - began)
             self._log.info("%s: schedule %r fired message %s for %s", self.box, schedule.name, row["id"], at)
-            if scheduler.asleep:
-                scheduler.wake(self.box)
 
     def _skip(self, connection: WorkerConnection, schedule: Schedule, next_at: datetime | None) -> bool:
         """Move a schedule on without a message; whether it stood where it was seen."""
         if next_at is None:
-            raise InvalidArgument("cron: means no time to come")
+            raise InvalidArgument("cron: must mean a time to come")
         arguments: dict[str, Any] = {"name": schedule.name, "due_at": schedule.next_at, "next_at": next_at}
         (row,) = connection.call(f"{self.box}_schedule_skip", arguments)
         if row["affected"] and schedule.next_at is not None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,6 +30,25 @@ def test_a_wrong_argument_measures_nothing() -> None:
     result = CliRunner().invoke(cli, ["bench", "--only", "nonsense"])
     assert result.exit_code == 2
     assert "nonsense" in result.output
+
+
+def test_a_quick_run_of_each_kind_goes_through(tmp_path: Path) -> None:
+    """Statements of ours and of a floor, a worker with its producers; the pages are there afterwards."""
+    only = ("enqueue_bulk/pysqlbox", "enqueue_bulk/copy", "burst/pysqlbox")
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--strict", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [*command, *(word for name in only for word in ("--only", name))],
+        cwd=Path(pysqlbox.__file__).parents[1],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "suite-quick.json").read_text(encoding="utf-8"))
+    assert {each["name"] for each in told["scenarios"]} == {"enqueue_bulk", "burst"}
+    assert (tmp_path / "suite-quick.jsonl.gz").exists()
+    assert "pysqlbox" in (tmp_path / "suite-quick.md").read_text(encoding="utf-8")
 
 
 def test_help_has_examples() -> None:

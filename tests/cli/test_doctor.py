@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import pytest
 
+from pysqlbox import DatabaseUnavailable, Finding
 from pysqlbox.deployment import Deployment
 from tests.cli.conftest import Run, kill
 
@@ -52,3 +55,74 @@ def test_doctor_ends_well_if_nothing_is_wrong(run: Run) -> None:
 
 def test_doctor_of_a_schema_that_is_not_there(run: Run) -> None:
     assert "run pysqlbox migrate" in run("doctor", "--schema", "nosuch", code=2).stderr
+
+
+class Looks:
+    """What the doctor answers, look by look; the last one ends the watch as Ctrl-C does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: object) -> None:
+        self.answers = list(answers)
+        monkeypatch.setattr(Deployment, "doctor", lambda _db: self.next())
+
+    def next(self) -> list[Finding]:
+        """The next answer."""
+        answer = self.answers.pop(0)
+        if not self.answers:
+            os.kill(os.getpid(), signal.SIGINT)
+        if isinstance(answer, Exception):
+            raise answer
+        assert isinstance(answer, list)
+        return answer
+
+
+FINE = [Finding("standby", "ok", "server", "it takes writes", None)]
+BAD = [Finding("standby", "error", "server", "it is in recovery", "connect to the primary")]
+
+
+@pytest.mark.dialect("postgres")
+@pytest.mark.parametrize(
+    ("answers", "code"),
+    [
+        ([BAD, FINE], 0),
+        ([FINE, BAD], 1),
+        ([FINE, DatabaseUnavailable("away"), BAD], 1),
+        ([BAD, DatabaseUnavailable("away")], 2),
+    ],
+)
+def test_doctor_watches_until_ctrl_c_and_ends_with_the_last_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, answers: list[object], code: int
+) -> None:
+    looks = Looks(monkeypatch, *answers)
+    result = run("doctor", "--watch", "0.01s", code=code)
+    assert looks.answers == []
+    assert result.stdout.count("error    standby: server\n") == answers.count(BAD)
+    assert result.stdout.count("1 of 1 rows are ok") == answers.count(FINE)
+    assert result.stderr.count("away; trying again") == sum(isinstance(each, Exception) for each in answers)
+
+
+@pytest.mark.dialect("postgres")
+def test_doctor_watches_as_json_a_line_a_look(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Looks(monkeypatch, BAD, FINE)
+    lines = run("doctor", "--watch", "0.01s", "--json").stdout.splitlines()
+    assert [json.loads(line)[0]["level"] for line in lines] == ["error", "ok"]
+
+
+def test_doctor_watches_the_database(run: Run, deployment: Deployment) -> None:
+    """It is really asked again: what is mended between two looks is gone in the second one."""
+    code = _code(deployment)
+    kill(deployment, "1")
+    real = Deployment.doctor
+    seen: list[int] = []
+
+    def look(db: Deployment) -> list[Finding]:
+        found = real(db)
+        seen.append(sum(each.check == "dead_letters" and each.level != "ok" for each in found))
+        deployment.outbox.discard([each.id for each in deployment.outbox.dead_letters()])
+        if len(seen) == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Deployment, "doctor", look)
+        run("doctor", "--watch", "0.01s", code=code)
+    assert seen == [1, 0]

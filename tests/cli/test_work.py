@@ -177,10 +177,10 @@ def test_logging_that_is_set_up_is_left_alone(capsys: pytest.CaptureFixture[str]
     mine = logging.NullHandler()
     root.handlers[:] = [mine]
     try:
-        with work._logging("debug"):
+        with work.logging_to_stderr("debug"):
             assert root.handlers == [mine]
         root.handlers.clear()
-        with work._logging("info"):
+        with work.logging_to_stderr("info"):
             logging.getLogger("theirs").info("hello")
         assert root.handlers == []
         assert "INFO    theirs: hello" in capsys.readouterr().err

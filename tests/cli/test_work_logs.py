@@ -103,6 +103,8 @@ def test_json_has_a_field_for_everything_and_payloads_nowhere(
     lines = output(deployment, tmp_path, db.url, "--log-format", "json")
     records = [json.loads(line) for line in lines]
     assert all({"time", "level", "logger", "message"} <= set(record) for record in records)
+    ours = [record for record in records if record["logger"].startswith("pysqlbox")]
+    assert not [record for record in ours if {"deployment", "schema"} - set(record)]
     of_worker = [record for record in records if record["logger"] == "pysqlbox.worker"]
     of_messages = [record for record in records if "id" in record]
     assert {record["topic"] for record in of_messages} >= set(TOPICS) - {"group"}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from tests.contract.joins import WAIT, Joins
-from tests.contract.support import OWNER, Box, Caller, Row, columns, is_babelfish
+from tests.contract.support import OWNER, Box, Caller, Row, columns, is_babelfish, server_now
 from tests.support.database import Database
 
 COLUMNS = ["check", "level", "subject", "detail", "advice"]
@@ -202,6 +204,40 @@ def test_contract_doctor_sees_that_nobody_cleans_up(every_box: Box) -> None:
     assert "oldest done message" in row["detail"]
     assert "workers have cleaned up" not in row["detail"]
     mend(every_box, row)
+
+
+def test_contract_doctor_names_schedules_that_nobody_fires(each_outbox: Box) -> None:
+    soon = server_now(each_outbox.db) + timedelta(seconds=60)
+    for name in ("a's", "b", "off"):
+        each_outbox.call(
+            "schedule_set",
+            name=name,
+            topic="t",
+            payload="p",
+            every_seconds=60,
+            next_at=soon,
+            enabled=name != "off",
+        )
+    assert found(each_outbox.caller, "schedules", "box ") == []
+    each_outbox.db.advance(60 + 4 * MINUTE)
+    assert found(each_outbox.caller, "schedules", "box ") == [], (
+        "a worker looks every ten seconds, and may be restarted"
+    )
+    each_outbox.db.advance(2 * MINUTE)
+    rows = found(each_outbox.caller, "schedules", f"box {each_outbox.name}, schedule ")
+    assert [(row["subject"].partition("schedule ")[2], row["level"]) for row in rows] == [
+        ("a's", "warning"),
+        ("b", "warning"),
+    ]
+    assert "0:06:0" in rows[0]["detail"] or "00:06:0" in rows[0]["detail"]
+    assert f"{each_outbox.name}_schedule_list" in rows[0]["advice"].replace('"', "").replace("]", "")
+    each_outbox.db.advance(HOUR)
+    assert {row["level"] for row in found(each_outbox.caller, "schedules", "box ")} == {"error"}
+    for name in ("a's", "b"):
+        each_outbox.call("schedule_remove", name=name)
+    each_outbox.call("schedule_set", name="cron", topic="t", payload="p", cron="0 6 * * *")
+    (row,) = found(each_outbox.caller, "schedules", "box ")
+    assert (row["level"], row["subject"]) == ("note", f"box {each_outbox.name}, schedule cron")
 
 
 def test_contract_doctor_tells_when_workers_have_cleaned_up_last(box: Box) -> None:

@@ -97,13 +97,17 @@ def test_forms_are_forms(guarded: Dashboard) -> None:
     assert visitor.send("/boxes/outbox/pause", many).status_code == 400
 
 
-def test_a_producers_token_and_an_unknown_one_open_nothing(guarded: Dashboard) -> None:
+def test_a_producers_token_and_an_unknown_one_open_nothing(
+    guarded: Dashboard, caplog: pytest.LogCaptureFixture
+) -> None:
     visitor = Visitor(guarded)
     visitor.get("/login")
     for token, said in (("token-of-the-producer", "producer"), ("nobody's token, really", "No token")):
         answer = visitor.post("/login", {"token": token})
         assert answer.status_code == 403
         assert said in answer.text
+        assert "a login from 127.0.0.1 was refused" in caplog.messages[-1]
+        assert token not in caplog.text
         assert visitor.get("/topics").status_code == 303
 
 

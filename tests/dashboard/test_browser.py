@@ -189,14 +189,14 @@ def test_payload_and_replay_by_hand(tab: Tab, deployment: pysqlbox.Deployment) -
     assert page.locator("#payload").inner_text() == '{\n  "n": 0\n}'
     page.get_by_role("link", name="Hide").click()
     page.get_by_role("button", name="Replay").click()
-    page.get_by_text("1 messages are claimable again.").wait_for()
+    page.get_by_text("Claimable again: 1.").wait_for()
     assert deployment.outbox.get(id).status == "Ready"
     page.once("dialog", lambda dialog: dialog.dismiss())
     page.get_by_role("button", name="Cancel").click()
     assert deployment.outbox.get(id).status == "Ready"
     page.once("dialog", lambda dialog: dialog.accept())
     page.get_by_role("button", name="Cancel").click()
-    page.get_by_text("1 messages were cancelled.").wait_for()
+    page.get_by_text("Cancelled: 1.").wait_for()
     assert deployment.outbox.get(id).status == "Cancelled"
 
 
@@ -253,7 +253,7 @@ def test_without_javascript_everything_is_there(
     tab = Tab(browser, address, java_script_enabled=False).log_in("operator")
     page = tab.open(f"/messages/outbox/{id}")
     page.get_by_role("button", name="Replay").click()
-    page.get_by_text("1 messages are claimable again.").wait_for()
+    page.get_by_text("Claimable again: 1.").wait_for()
     tab.context.close()
     assert deployment.outbox.get(id).status == "Ready"
 

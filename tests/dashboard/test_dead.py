@@ -66,6 +66,7 @@ def test_a_preview_counts_and_a_run_replays_that_cause_alone(
     assert left == late + other
     entries = audited()
     assert {entry[:2] for entry in entries} == {("the operator", "replay")}
+    assert (entries[0][2] or "").endswith("on: order # is gone (topic a)")
     assert sum(entry[3] or 0 for entry in entries) == 250
     assert "250 of 250" in visitor.text(f"/runs/{run.no}")
     assert f'/runs/{run.no}"' in visitor.text("/dead")
@@ -104,11 +105,11 @@ def test_what_another_has_replayed_meanwhile_is_passed_over(
     ids = kill(deployment, 20, topic="a", error="no")
     act, stolen = dashboard.runs._act, threading.Event()
 
-    def steal(box: Any, action: str, piece: list[int], who: str) -> int:
+    def steal(run: Run, piece: list[int]) -> int:
         if not stolen.is_set():
             stolen.set()
             deployment.outbox.replay([ids[3], ids[11]])
-        return act(box, action, piece, who)
+        return act(run, piece)
 
     monkeypatch.setattr(dashboard.runs, "_act", steal)
     run = ended(started(dashboard, visitor, "replay", "no", "a"))

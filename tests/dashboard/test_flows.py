@@ -20,7 +20,7 @@ def test_groups_tell_what_holds_them_up(visitor: Visitor, deployment: pysqlbox.D
     page = visitor.text("/groups")
     assert escape(HOSTILE) in page
     assert HOSTILE not in page
-    assert re.search(rf'/messages/outbox/{head}">{head}</a>\s*waits until', page)
+    assert re.search(rf'/messages/outbox/{head}">{head}</a>\s*waits for its time', page)
     assert "free" in page
     assert "free" not in visitor.text("/groups?blocked=1")
     assert "No group is held up." in visitor.text("/groups?box=inbox&blocked=1")

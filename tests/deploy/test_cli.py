@@ -71,7 +71,9 @@ def test_a_place(run: Run, empty_url: str) -> None:
     for arguments in ([], ["--place", "3"]):
         assert "nothing to do" in run("migrate", "--url", empty_url, *arguments).out
     other = run("migrate", "--url", empty_url, "--place", "4")
-    expected = "pysqlbox: schema 'infra' has place 3, for good; it cannot become place 4\n"
+    expected = (
+        "pysqlbox: schema 'infra' has place 3, for good; it cannot become place 4: leave the place out\n"
+    )
     assert (other.code, other.out, other.err) == (2, "", expected)
     assert run("migrate", "--url", empty_url, "--place", "128").code == 2
     assert "_set_place" in run("render", "--dialect", parse_url(empty_url).dialect, "--place", "3").out
@@ -111,7 +113,7 @@ def test_an_unfit_database(run: Run, empty_url: str, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(fitness, "shortcomings", lambda _: [sentence])
     refused = run("migrate", "--url", empty_url)
     assert refused.code == 2
-    assert f"{sentence} (or allow it: --allow-unfit-database)" in refused.err
+    assert f"{sentence}; or allow it: --allow-unfit-database" in refused.err
     assert refused.err.count("\n") == 1
     assert f"warning: {sentence}\n" in run("migrate", "--url", empty_url, "--dry-run").err
     assert "not deployed" in run("status", "--url", empty_url).out

@@ -113,3 +113,26 @@ def test_obx_119_ibx_127_payloads_and_secrets_are_never_shown(
     shown.append(str(caught.value))
     assert SECRET not in caplog.text
     assert [each for each in shown if SECRET in each] == []
+
+
+def test_every_record_is_about_its_deployment(
+    deployment: Deployment, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In attributes, for formatters that write fields; those of a box name it."""
+    caplog.set_level(logging.DEBUG, "pysqlbox")
+    deployment.outbox.enqueue("t", "p")
+    deployment.inbox.enqueue("t", "shop", "1", "p")
+    deployment.outbox.claim(OWNER)
+    deployment.ledger.try_begin("key")
+    deployment.schedules.set("often", "t", "p", every=60)
+    deployment.store_key = "eu"
+    deployment.outbox.enqueue("t", "p")
+    records = [record for record in caplog.records if record.name.startswith("pysqlbox")]
+    assert {record.name for record in records} >= {
+        "pysqlbox.outbox", "pysqlbox.inbox", "pysqlbox.ledger", "pysqlbox.schedules",
+    }  # fmt: skip
+    assert {getattr(record, "deployment", None) for record in records} == {deployment.store}
+    assert {getattr(record, "schema", None) for record in records} == {deployment.schema}
+    boxes = {(record.name, getattr(record, "box", None)) for record in records}
+    assert {("pysqlbox.outbox", "outbox"), ("pysqlbox.inbox", "inbox")} <= boxes
+    assert [getattr(record, "store", None) for record in records][-1] == "eu"

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import uvicorn
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from pysqlbox.service import Role
+from tests.service.processes import PATIENCE, until
 
 TOKENS: list[dict[str, object]] = [
     {"name": f"the {role}", "role": str(role), "token": f"token-of-the-{role}"} for role in Role
@@ -32,3 +38,21 @@ def is_problem(response: Any, status: int, name: str) -> bool:
     assert set(found) == {"type", "title", "status", "detail", "name"}, found
     assert (found["status"], response.status_code) == (status, status), found
     return bool(found["name"] == name)
+
+
+@contextmanager
+def live(app: Any) -> Iterator[str]:
+    """An application on a real socket, served by a thread; yields its URL."""
+    config = uvicorn.Config(app, log_config=None, lifespan="on", timeout_graceful_shutdown=10)
+    server = uvicorn.Server(config)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        try:
+            until(lambda: server.started or not thread.is_alive(), "the server did not start")
+            assert server.started
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE)
+    assert not thread.is_alive()

@@ -95,18 +95,18 @@ def test_the_token_file(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("", "must hold tables"),
-        ("tokens = []", "there is none"),
-        ("[[tokens]\n", "is not TOML"),
+        ("tokens = []", "must be at least one"),
+        ("[[tokens]\n", "must be TOML"),
         ('[[tokens]]\nname = "a"\nrole = "king"\ntoken = "0123456789abcdef"', "role must be one of"),
         ('[[tokens]]\nname = "a"\nrole = "admin"\ntoken = "short"', "at least 16"),
         ('[[tokens]]\nname = "a"\nrole = "admin"', "either token or sha256"),
         ('[[tokens]]\nname = "a"\nrole = "admin"\nsha256 = "12"', "64 hex digits"),
         ('[[tokens]]\nrole = "admin"\ntoken = "0123456789abcdef"', "name must be"),
-        ('[[tokens]]\nname = "a"\nrole = "admin"\ntokn = "0123456789abcdef"', "'tokn' is none of"),
+        ('[[tokens]]\nname = "a"\nrole = "admin"\ntokn = "0123456789abcdef"', "'tokn' must be"),
         (
             '[[tokens]]\nname = "a"\nrole = "admin"\ntoken = "0123456789abcdef"\n'
             '[[tokens]]\nname = "b"\nrole = "viewer"\ntoken = "0123456789abcdef"',
-            "has the token of another",
+            "must not have the token of another",
         ),
         ('other = 1\n[[tokens]]\nname = "a"\nrole = "admin"\ntoken = "0123456789abcdef"', "nothing else"),
     ],
@@ -120,5 +120,5 @@ def test_a_wrong_token_file_says_what_is_wrong(tmp_path: Path, text: str, reason
 
 
 def test_a_missing_token_file(tmp_path: Path) -> None:
-    with pytest.raises(pysqlbox.InvalidArgument, match="cannot be read"):
+    with pytest.raises(pysqlbox.InvalidArgument, match="must be readable"):
         Tokens.load(tmp_path / "none.toml")

@@ -9,6 +9,8 @@ import pytest
 from benchmarks.peers.catalogue import ALL
 from benchmarks.peers.environments import Own, UnavailableError
 from benchmarks.peers.scripts.protocol import Recorder, Task, body
+from benchmarks.suite.scenarios.worker.chaos import DOUBLED, LOST, PAUSE, counted
+from benchmarks.suite.scenarios.worker.mixed import record, wrong
 from benchmarks.suite.scenarios.worker.pressure import back, kept
 from benchmarks.suite.scenarios.worker.steady import LOADS, P999, SETTLED, measured
 from benchmarks.suite.store import CLIENT_CPU, P50, P99, RATE, SERVER_CPU
@@ -83,3 +85,23 @@ def test_a_burst_is_over_when_latency_is_as_before() -> None:
 def test_what_is_kept_is_the_rate_of_the_end() -> None:
     assert kept([(n / 10, 10 * n) for n in range(31)]) == pytest.approx(1.0)
     assert kept([(n / 10, 10 * n if n < 15 else 150 + 5 * (n - 15)) for n in range(31)]) == pytest.approx(0.5)
+
+
+def test_accidents_are_counted_by_what_handlers_saw() -> None:
+    seen = [f"{n} {n * SECOND}" for n in (0, 1, 2)] + [f"2 {7 * SECOND}"]
+    found = counted(seen, 4, 0, 9.0, 2)
+    assert (found.values[LOST], found.values[DOUBLED], found.values[PAUSE]) == (1, 1, 5)
+    assert found.problem is None
+    assert "1 messages were left after 2 accidents" in str(counted(seen, 4, 1, 9.0, 2).problem)
+
+
+def test_a_mixture_has_every_kind_and_is_counted() -> None:
+    records = [record(number) for number in range(8)]
+    assert [sorted(set(each) - {"topic", "payload"}) for each in records] == 2 * [
+        ["delay_seconds"], [], ["group_id"], ["dedup_key"]
+    ]  # fmt: skip
+    assert [len(each["payload"]) > 10_000 for each in records] == [number == 3 for number in range(8)]
+    once = [str(number) for number in range(8)]
+    assert wrong([*once, "1", "5"], 8) is None
+    assert wrong(once, 8) == "0 handled again, 2 expected"
+    assert wrong(once[1:], 8) == "7 of 8 handled"

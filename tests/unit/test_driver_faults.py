@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pysqlbox import DatabaseUnavailable, InvalidState
+from pysqlbox import DatabaseUnavailable, InvalidState, PysqlboxError
 from pysqlbox.drivers import mssql, postgres
 
 
@@ -35,6 +35,29 @@ def test_postgres(error: Exception | None, lost: bool, conflict: bool) -> None:
     connection: Any = Open()
     assert postgres.is_lost(connection, error) is lost
     assert postgres.is_conflict(error) is conflict
+
+
+class Dropped(psycopg.errors.InternalError_):
+    """What a server answers whose routine a deployment dropped between two steps of a call."""
+
+    diag: Any = type("Diagnostic", (), {"message_primary": "cache lookup failed for function 16908"})()
+
+
+def test_a_routine_that_was_dropped_meanwhile() -> None:
+    """The call is made again: by then the new one is there. Any other internal error stays one."""
+    assert postgres.is_conflict(Dropped())
+    assert type(postgres.map_error(Dropped())) is DatabaseUnavailable
+    assert not postgres.is_conflict(psycopg.errors.InternalError_())
+    assert type(postgres.map_error(psycopg.errors.InternalError_())) is PysqlboxError
+
+
+def test_a_procedure_that_was_dropped_meanwhile() -> None:
+    """As Babelfish says it, which has no number of its own for it."""
+    pyodbc = pytest.importorskip("pyodbc", reason="the extra pysqlbox[mssql] is not installed")
+    text = "[42000] [x][y][SQL Server]cache lookup failed for function 336802 (33557097) (SQLExecDirectW)"
+    error = pyodbc.ProgrammingError("42000", text)
+    assert mssql.is_conflict(error)
+    assert type(mssql.map_error(error)) is DatabaseUnavailable
 
 
 def test_a_place_without_ids() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -18,14 +18,15 @@ ROOT = Path(__file__).parents[2]
 
 
 NAMES = """
-AccessDenied Ack AlreadyProcessed Audit AuditEntry BoxMetrics Busy DatabaseUnavailable DeadCause
-DeadLetter DeadLetterCause Deployment DriverMissing Enqueued Extended Finding Group HashRing
-Idempotent Inbox InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState Join
-JoinResolution Joins JsonSerializer Ledger LedgerClaim LedgerEntry LedgerKey ListedInboxMessage
-ListedOutboxMessage NonRetryable NotFound Outbox OutboxDeadLetter OutboxMessage OutboxStore
-PysqlboxError Release Result Retried Retries Retry Router Schedule ScheduleClock ScheduleFired
-Schedules SchemaMismatch Serializer StoredInboxMessage StoredOutboxMessage Stores TopicStats
-Undecodable WaitEnqueued Worker WorkerSeen __version__ connect message
+AccessDenied Ack AlreadyProcessed AsyncAudit AsyncDeployment AsyncInbox AsyncJoins AsyncLedger
+AsyncOutbox AsyncSchedules Audit AuditEntry BoxMetrics Busy DatabaseUnavailable DeadCause DeadLetter
+DeadLetterCause Deployment DrainFirst DriverMissing Enqueued Extended Finding Group HashRing Idempotent
+Inbox InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState Join JoinResolution Joins
+JsonSerializer Ledger LedgerClaim LedgerEntry LedgerKey ListedInboxMessage ListedOutboxMessage
+NonRetryable NotFound Outbox OutboxDeadLetter OutboxMessage OutboxStore PackageMissing PysqlboxError
+Release Result Retried Retries Retry RoundRobin Router Schedule ScheduleClock ScheduleFired Schedules
+SchemaMismatch Serializer StoredInboxMessage StoredOutboxMessage Stores TopicStats Undecodable
+WaitEnqueued Weighted Worker WorkerSeen __version__ connect connect_async message
 """
 """What the package exports; a name that is gone or new is a change of what callers rely on."""
 
@@ -39,14 +40,54 @@ def test_names() -> None:
 
 
 def test_importing_the_package_is_light() -> None:
-    """Rendering, deploying and the drivers are imported when they are needed."""
+    """Drivers, asyncio, rendering and deploying are imported when they are needed."""
     code = (
         "import sys, pysqlbox;"
-        " heavy = {'jinja2', 'yoyo', 'click', 'psycopg', 'pyodbc', 'sqlalchemy', 'django', 'pydantic'};"
+        " heavy = {'asyncio', 'jinja2', 'yoyo', 'click', 'psycopg', 'pyodbc', 'sqlalchemy', 'django'};"
         " sys.exit(', '.join(heavy & set(sys.modules)) or None)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True)
     assert done.stderr == ""
+
+
+def test_a_producer_imports_no_worker() -> None:
+    """Nor what deploys; what it asks for is the very thing that its module has."""
+    code = (
+        "import sys, pysqlbox;"
+        " db = pysqlbox.connect('postgresql://nobody@127.0.0.1:1/none');"
+        " heavy = {'pysqlbox.worker', 'pysqlbox.idempotent', 'pysqlbox.deploy', 'jinja2', 'yoyo', 'click'};"
+        " found = heavy & set(sys.modules);"
+        " from pysqlbox.worker.results import Ack; assert pysqlbox.Ack is Ack;"
+        " sys.exit(', '.join(found) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.stderr == ""
+
+
+def test_type_checkers_see_what_is_imported_late() -> None:
+    """The imports for type checkers and the table of modules say the same."""
+    tree = ast.parse(Path(pysqlbox.__file__).read_text())
+    (block,) = (
+        node
+        for node in tree.body
+        if isinstance(node, ast.If)
+        and "TYPE_CHECKING" in ast.dump(node.test)
+        and isinstance(node.test, ast.Name)
+    )
+    seen = {
+        alias.name: str(node.module).removeprefix("pysqlbox.")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == pysqlbox._HOME
+
+
+def test_a_name_that_is_not_there() -> None:
+    """It is the usual error."""
+    with pytest.raises(AttributeError, match="no attribute 'Outbix'"):
+        _ = pysqlbox.Outbix  # type: ignore[attr-defined]  # that is the point
+    assert "Outbox" in dir(pysqlbox)
 
 
 def test_error_tree() -> None:
@@ -68,27 +109,6 @@ def test_pyodbc_is_imported_only_when_used() -> None:
     """A machine without pyodbc can use PostgreSQL."""
     code = "import sys, pysqlbox.cli, pysqlbox.deploy.backends; sys.exit('pyodbc' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-
-
-def test_wheel_has_sql_and_migrations(tmp_path: Path) -> None:
-    """The wheel holds every SQL file and migration, and works from there."""
-    pytest.importorskip("hatchling", reason="hatchling is not installed")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("*.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
-        archive.extractall(tmp_path / "installed")
-    for folder in ("sql", "migrations"):
-        for file in (ROOT / folder).rglob("*.*"):
-            if file.suffix in (".sql", ".py"):
-                assert f"pysqlbox/{file.relative_to(ROOT)}" in names
-    assert {"pysqlbox/py.typed", "pytest_pysqlbox.py"} <= names
-    code = "from pysqlbox.deploy.script import render_script; print(len(render_script('mssql')))"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path / "installed", check=True, capture_output=True, text=True
-    )
-    assert int(done.stdout) > 1000
 
 
 def test_data_directory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -172,7 +172,7 @@ def test_closing_wakes_who_waits() -> None:
     time.sleep(0.05)
     pool.close()
     other.join(5)
-    assert failed == ["the deployment is closed"]
+    assert failed == ["the deployment is closed: open another with connect()"]
 
 
 def test_purging_leaves_what_is_in_use() -> None:

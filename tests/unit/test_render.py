@@ -45,7 +45,7 @@ def test_names(tmp_path: Path, dialect: Dialect, expected: str) -> None:
         ("{{ box_name }}", "without the filter"),
         ("{{ missing }}", "missing"),
         ("{% if %}", "Expected"),
-        ("{{ box." + "x" * 60 + " }}", "longer than 63"),
+        ("{{ box." + "x" * 60 + " }}", "must have at most 63"),
     ],
 )
 def test_mistakes_are_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -58,7 +58,9 @@ def test_mistakes_are_refused(tmp_path: Path, text: str, message: str) -> None:
 def test_schema_level_has_no_box(tmp_path: Path) -> None:
     """A template that is rendered once per schema cannot name a box's object."""
     root = tree(tmp_path, {"joins/start.sql": "{{ box.message }}"})
-    with pytest.raises(InvalidArgument, match=r"joins/start.sql: box.message: this folder"):
+    with pytest.raises(
+        InvalidArgument, match=r"joins/start.sql: the template must render: box.message: this folder"
+    ):
         render_file("postgres", "joins/start.sql", root=root)
 
 
@@ -113,7 +115,7 @@ def test_scopes_order_and_names(tmp_path: Path) -> None:
     assert [unit.id for unit in render_units("postgres", root=root, roles=True)][-1] == "roles/all"
 
 
-@pytest.mark.parametrize(("after", "message"), [("b", "circle"), ("c", "names no file")])
+@pytest.mark.parametrize(("after", "message"), [("b", "circle"), ("c", "must name a file")])
 def test_bad_order(tmp_path: Path, after: str, message: str) -> None:
     """`after` may neither go in a circle nor name a file that is not there."""
     root = tree(tmp_path, {"queue/a.sql": f"-- after: {after}\n", "queue/b.sql": "-- after: a\n"})

@@ -173,6 +173,6 @@ def test_unknown_topics(worker: Worker) -> None:
     """Are an error that names those that are known, not something to wait for."""
     worker.add_handler("known", lambda _: None)
     with pytest.raises(
-        NotFound, match="topic 'unknown': the worker has no handler for it; its topics: known"
+        NotFound, match="topic 'unknown': the worker has no handler for it, register one; its topics: known"
     ):
         testing.handle(worker, testing.message("unknown"))

@@ -285,7 +285,7 @@ def test_a_misfit_says_where_and_why_but_nothing_of_the_payload(
     "kind", [bytes, complex, type, dict[float, int], dict[int | str, int], list[bytes], Page[bytes], range]
 )
 def test_a_type_that_json_cannot_fill_is_refused_at_once(kind: Any) -> None:
-    with pytest.raises(InvalidArgument, match="cannot be decoded as"):
+    with pytest.raises(InvalidArgument, match=r"what JSON has|that JSON has"):
         decoder(kind)
 
 

@@ -163,8 +163,8 @@ def test_what_cannot_be_decoded_is_refused_when_the_handler_is_registered() -> N
 
     for function, reason in (
         (unknown, "nothing is known by the name NoSuchThing"),
-        (mixed, "takes either messages or payloads"),
-        (raw_bytes, "cannot be decoded as bytes"),
+        (mixed, "must take either messages or payloads"),
+        (raw_bytes, "must be made of what JSON has, and bytes"),
     ):
         with pytest.raises(InvalidArgument, match=rf"handler \S+: .*{reason}"):
             decoder_for(function)
@@ -195,5 +195,5 @@ def test_batch_handlers_of_objects_get_each_payload_decoded() -> None:
 
 
 def test_a_batch_handler_of_one_object_is_refused() -> None:
-    with pytest.raises(InvalidArgument, match="a batch handler takes a list, not Order"):
+    with pytest.raises(InvalidArgument, match="a batch handler must take a list, not Order"):
         batch_decoder_for(typed)

@@ -146,7 +146,7 @@ def test_mixing_the_two_is_refused_at_once() -> None:
     msgspec = pytest.importorskip("msgspec", reason="msgspec is not installed")
     model: Any = pydantic.create_model("Model", x=(int, ...))
     struct: Any = msgspec.defstruct("Struct", [("x", int)])
-    with pytest.raises(InvalidArgument, match="mixes"):
+    with pytest.raises(InvalidArgument, match="must not mix"):
         decoder(dict[str, model | struct])
 
 
@@ -155,7 +155,7 @@ def test_what_a_library_does_not_take_is_refused_at_once() -> None:
     msgspec = pytest.importorskip("msgspec", reason="msgspec is not installed")
     model: Any = pydantic.create_model("Model", x=(int, ...))
     struct: Any = msgspec.defstruct("Struct", [("x", int)])
-    with pytest.raises(InvalidArgument, match="pydantic does not take"):
+    with pytest.raises(InvalidArgument, match="one that pydantic takes"):
         decoder(dict[str, model | types.FunctionType])
-    with pytest.raises(InvalidArgument, match="msgspec does not take"):
+    with pytest.raises(InvalidArgument, match="one that msgspec takes"):
         decoder(dict[str, list[struct] | set[struct]])

@@ -170,7 +170,7 @@ def test_wrapped_odbc_string() -> None:
 )
 def test_nothing_stands_beside_a_wrapped_string(url: str) -> None:
     """What would be dropped is refused, and no secret is repeated."""
-    with pytest.raises(InvalidArgument, match="odbc_connect holds the whole") as caught:
+    with pytest.raises(InvalidArgument, match="odbc_connect must be alone") as caught:
         parse_url(url)
     assert "s&c" not in str(caught.value)
 

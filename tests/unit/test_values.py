@@ -32,7 +32,7 @@ def test_json() -> None:
         ' "c": "1.5", "d": "00ff", "e": "é"}]'
     )
     for value in (float("nan"), object(), {1, 2}):
-        with pytest.raises(InvalidArgument, match="messages: holds a value"):
+        with pytest.raises(InvalidArgument, match="messages: must hold only"):
             to_json("messages", [{"a": value}])
 
 

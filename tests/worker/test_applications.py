@@ -12,7 +12,7 @@ import pytest
 
 import pysqlbox
 from pysqlbox import DeadLetter, Release
-from pysqlbox.worker import Context, fixed
+from pysqlbox.worker import Context, fixed, unknown_topics
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.support import Calls, nothing, put, put_many, status, threads, until
@@ -21,19 +21,25 @@ Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
 def test_a_message_without_a_handler_is_put_back_longer_each_time(
-    box: Box, make: MakeWorker, db: Database, caplog: pytest.LogCaptureFixture
+    box: Box,
+    make: MakeWorker,
+    db: Database,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Five seconds, then ten; no attempt is counted, and one warning tells of all of a topic."""
+    """For a while, then for twice as long; no attempt is counted, and one warning tells of all of a topic."""
+    monkeypatch.setattr(unknown_topics, "FIRST_SNOOZE", 5000.0)  # so that the test's own time is nothing
+    monkeypatch.setattr(unknown_topics, "LONGEST_SNOOZE", 50_000.0)
     worker = make(boxes=[box.name])
     made = put_many(box, 3, "nobody's")
     worker.drain()
-    db.advance(2)
+    db.advance(2000)
     worker.drain()
     assert worker.stats().released == 3
-    db.advance(4)
+    db.advance(4000)
     worker.drain()
     assert worker.stats().released == 6
-    db.advance(5)
+    db.advance(5000)
     worker.drain()
     assert worker.stats().released == 6
     assert {box.get(message).attempt for message in made} == {0}
@@ -41,7 +47,7 @@ def test_a_message_without_a_handler_is_put_back_longer_each_time(
     assert len(warnings) == 1
     assert "nobody's" in warnings[0]
     worker.add_handler("nobody's", nothing)
-    db.advance(6)
+    db.advance(6000)
     assert worker.drain() == 3
 
 
@@ -51,7 +57,8 @@ def test_a_message_without_a_handler_is_put_back_for_five_minutes_at_most() -> N
     from pysqlbox.worker.unknown_topics import UnknownTopics
 
     unknown = UnknownTopics("snooze")
-    box: Any = SimpleNamespace(name="outbox", log=logging.getLogger("x"))
+    queue = SimpleNamespace(deployment=SimpleNamespace(store="x"))
+    box: Any = SimpleNamespace(name="outbox", queue=queue, log=logging.getLogger("x"))
     message = SimpleNamespace(id=1, topic="t")
     delays = [unknown.result(box, message) for _ in range(9)]
     assert [d.delay for d in delays if isinstance(d, Release)] == [5, 10, 20, 40, 80, 160, 300, 300, 300]

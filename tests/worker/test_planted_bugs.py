@@ -15,11 +15,13 @@ import pysqlbox
 from pysqlbox import Retry
 from pysqlbox.drivers import postgres
 from pysqlbox.worker import (
+    alarm,
     assignment,
     caretaker,
     coroutines,
     database,
     database_postgres,
+    deployment_run,
     exchange,
     handlers,
     handling,
@@ -29,6 +31,7 @@ from pysqlbox.worker import (
     plan,
     scheduler,
     served_box,
+    stalls,
     transactions,
     unknown_topics,
     worker_run,
@@ -44,10 +47,13 @@ from tests.worker import (
     test_groups,
     test_guards,
     test_handlers,
+    test_health,
     test_leases,
     test_life,
+    test_listening,
     test_outages,
     test_results,
+    test_sleeping,
     test_topics,
     test_transactions,
 )
@@ -257,7 +263,7 @@ PLANTED = [
         test_outages.test_a_silent_database_is_reported_within_ten_seconds_and_holds_up_no_end, patience=0.8,
     ),
     bug(
-        "a worker does not wait for its database", worker_run.WorkerRun, "start",
+        "a worker does not wait for its database", deployment_run.DeploymentRun, "start",
         "except DatabaseUnavailable as error:", "except ZeroDivisionError as error:",
         test_outages.test_a_worker_can_be_stopped_while_it_waits_for_the_database,
     ),
@@ -273,7 +279,7 @@ PLANTED = [
     ),
     bug(
         "a listener believes that nothing came before it", listener.Listener, "_listen",
-        "self._scheduler.wake(name)", "pass",
+        "self._scheduler.wake(box)", "pass",
         test_guards.test_what_was_sent_before_anybody_listened_waits_for_no_poll, patience=0.5,
     ),
     bug(
@@ -316,6 +322,57 @@ PLANTED = [
         "an unknown topic is asked for again and again", unknown_topics.UnknownTopics, "_next_snooze",
         "2 * self._snoozes.pop(key, FIRST_SNOOZE / 2)", "FIRST_SNOOZE",
         test_applications.test_a_message_without_a_handler_is_put_back_longer_each_time,
+    ),
+    # The worker's own eyes
+    bug(
+        "nobody minds that nothing moves", stalls.StallWatch, "_look_at",
+        "if waiting:", "if False:",
+        test_health.test_a_stall_is_told_once_and_over_when_something_moves,
+    ),
+    bug(
+        "a stall has no end", stalls.StallWatch, "_look_at",
+        "box.stalled_since = None", "pass",
+        test_health.test_a_stall_is_told_once_and_over_when_something_moves,
+    ),
+    bug(
+        "what nobody may claim is taken for a stall", stalls.StallWatch, "_look_at",
+        "max(box.moved_at, box.emptied_at)", "box.moved_at",
+        test_health.test_what_nobody_may_claim_is_no_stall, patience=1.0,
+    ),
+    bug(
+        "a handler's own time does not count", stalls.StallWatch, "_look_at",
+        "max([seconds, self._settings.handler_timeout or 0.0, *timeouts])", "seconds",
+        test_health.test_a_long_handler_is_no_stall_before_its_timeout, patience=1.0,
+    ),
+    bug(
+        "a listener believes that it hears", listener.Listener, "_wait",
+        "raise _Deaf", "unheard = 0",
+        test_listening.test_a_deaf_listener_tries_again,
+    ),
+    bug(
+        "a listener hears nobody but others", listener.Listener, "_listen",
+        "(self._own, *self._channels)", "self._channels",
+        test_listening.test_a_listener_that_hears_itself,
+    ),
+    bug(
+        "a worker sleeps through what it puts back", exchange.Exchange, "_succeeded",
+        "if box.asleep:", "if False:",
+        test_sleeping.test_a_retry_of_its_own_wakes_it, patience=0.3,
+    ),
+    bug(
+        "a worker sleeps through due times", alarm, "alarm",
+        'known = [due["due_at"]]', "known = [None]",
+        test_sleeping.test_known_due_times_and_ends_of_leases_wake_it, patience=0.3,
+    ),
+    bug(
+        "a worker sleeps through schedules", alarm, "alarm",
+        "if clock == box.name:", "if False:",
+        test_sleeping.test_schedules_wake_it, patience=0.5,
+    ),
+    bug(
+        "a caretaker does not sleep", caretaker.Caretaker, "_wait",
+        "or self._scheduler.asleep", "",
+        test_sleeping.test_chores_wait_until_it_is_awake,
     ),
     # The rest
     bug(

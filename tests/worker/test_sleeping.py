@@ -10,7 +10,8 @@ import pytest
 
 import pysqlbox
 from pysqlbox.errors import InvalidArgument
-from pysqlbox.worker import Worker, alarm, served_box
+from pysqlbox.worker import Worker, alarm, caretaker, served_box
+from pysqlbox.worker.caretaker import Caretaker, Chore
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.proxy import proxy
@@ -18,9 +19,8 @@ from tests.worker.support import OWNER, Calls, put, status, until
 from tests.worker.test_health import health
 
 
-@pytest.fixture(autouse=True)
-def sleepy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Workers fall asleep soon."""
+def fall_asleep_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers do."""
     monkeypatch.setattr(served_box, "DROWSY_AFTER", 0.2)
     monkeypatch.setattr(served_box, "EMPTY_CLAIMS", 3)
 
@@ -31,8 +31,9 @@ def asleep(worker: Worker) -> bool:
 
 
 @pytest.fixture
-def said(db: Database) -> Iterator[tuple[list[float], Worker]]:
+def said(db: Database, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[list[float], Worker]]:
     """When a worker said something to the server, and that worker."""
+    fall_asleep_soon(monkeypatch)
     times: list[float] = []
     with (
         proxy(db, lambda _count: times.append(time.monotonic())) as (_, url),
@@ -98,8 +99,11 @@ def test_a_lost_listener_does_not_wake_the_database(
 
 
 @pytest.mark.every_engine
-def test_wake_brings_it_back(deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls) -> None:
+def test_wake_brings_it_back(
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the name of a box, or all of them; a name that it does not serve is refused."""
+    fall_asleep_soon(monkeypatch)
     worker = make(idle="sleep", listen=False)
     worker.add_handler("t", calls.handler())
     worker.wake()  # before the start it is nothing
@@ -110,15 +114,16 @@ def test_wake_brings_it_back(deployment: pysqlbox.Deployment, make: MakeWorker, 
         assert asleep(worker)
         worker.wake(box.name if box.kind == "inbox" else None)
         until(lambda box=box, made=made: status(box, made) == "Done")  # type: ignore[misc]
-    with pytest.raises(InvalidArgument, match="does not serve 'orders'"):
+    with pytest.raises(InvalidArgument, match="must be one that this worker serves, not 'orders'"):
         worker.wake("orders")
 
 
 @pytest.mark.every_engine
 def test_known_due_times_and_ends_of_leases_wake_it(
-    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it knew of when it fell asleep."""
+    fall_asleep_soon(monkeypatch)
     worker = make(boxes=["outbox"], idle="sleep", listen=False)
     worker.add_handler("t", calls.handler())
     lost = put(deployment.outbox)
@@ -133,7 +138,10 @@ def test_known_due_times_and_ends_of_leases_wake_it(
 
 
 @pytest.mark.every_engine
-def test_schedules_wake_it(deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls) -> None:
+def test_schedules_wake_it(
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fall_asleep_soon(monkeypatch)
     deployment.schedules.set("often", "t", "p", every=2)
     worker = make(boxes=["outbox"], idle="sleep", listen=False, schedule_seconds=600)
     worker.add_handler("t", calls.handler())
@@ -142,8 +150,37 @@ def test_schedules_wake_it(deployment: pysqlbox.Deployment, make: MakeWorker, ca
 
 
 @pytest.mark.dialect("postgres")
-def test_a_retry_of_its_own_wakes_it(deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls) -> None:
+def test_chores_wait_until_it_is_awake(
+    make: MakeWorker, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Reaping, cleaning up and looking at schedules, however often they are asked for."""
+    fall_asleep_soon(monkeypatch)
+    monkeypatch.setattr(caretaker, "NAP_SECONDS", 0.02)
+    done: list[str] = []
+    monkeypatch.setattr(Caretaker, "_try", lambda _caretaker, chore: done.append(_postponed(chore)))
+    worker = make(boxes=["outbox"], idle="sleep", listen=False, reap_seconds=0.1)
+    worker.add_handler("t", calls.handler())
+    worker.start()
+    until(lambda: asleep(worker) and done)
+    threading.Event().wait(0.3)
+    before = len(done)
+    threading.Event().wait(1.0)
+    assert len(done) == before
+    worker.wake()
+    until(lambda: len(done) > before)
+
+
+def _postponed(chore: Chore) -> str:
+    chore.next_at = time.monotonic() + chore.every_seconds
+    return chore.name
+
+
+@pytest.mark.dialect("postgres")
+def test_a_retry_of_its_own_wakes_it(
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The delay begins when the handler ends, at which the worker may be asleep already."""
+    fall_asleep_soon(monkeypatch)
     worker = make(boxes=["outbox"], idle="sleep", listen=False)
     worker.add_handler("t", calls.handler(pysqlbox.Retry(delay=1), None, sleep=0.8))
     put(deployment.outbox)
@@ -160,6 +197,8 @@ def test_a_worker_that_cannot_see_when_to_get_up_stays_awake(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its results are not settled again for that."""
+
+    fall_asleep_soon(monkeypatch)
 
     def fail(*_: object) -> float:
         raise pysqlbox.PysqlboxError("no right to see")

@@ -8,14 +8,20 @@ from typing import Any
 PAGES: dict[str, str] = {
     "index.md": "README.md",
     "tutorial.md": "docs/tutorial.md",
+    "tour.md": "docs/tour.md",
     "worker.md": "docs/worker.md",
+    "python.md": "docs/python.md",
+    "testing.md": "docs/testing.md",
     "joins.md": "docs/joins.md",
     "schedules.md": "docs/schedules.md",
-    "testing.md": "docs/testing.md",
+    "service.md": "docs/service.md",
+    "relays.md": "docs/relays.md",
     "moving.md": "docs/moving.md",
     "operating.md": "docs/operating.md",
     "deployment.md": "docs/deployment.md",
+    "seeing.md": "docs/seeing.md",
     "doctor.md": "docs/doctor.md",
+    "dashboard.md": "docs/dashboard.md",
     "settings.md": "docs/settings.md",
     "behaviour.md": "docs/behaviour.md",
     "architecture.md": "docs/architecture.md",
@@ -33,6 +39,7 @@ MENU: list[dict[str, Any]] = [
         "Start": [
             "index.md",
             {"Tutorial": "tutorial.md"},
+            {"Tour": "tour.md"},
             {"Changes": "changelog.md"},
             {"Contributing": "contributing.md"},
         ]
@@ -40,13 +47,18 @@ MENU: list[dict[str, Any]] = [
     {
         "Guides": [
             {"Boxes, handlers and workers": "worker.md"},
+            {"asyncio, transactions and types": "python.md"},
+            {"Testing an application": "testing.md"},
             {"Joins and the ledger": "joins.md"},
             {"Schedules": "schedules.md"},
-            {"Testing": "testing.md"},
+            {"The HTTP service": "service.md"},
+            {"Webhooks, NATS, other brokers": "relays.md"},
             {"Moving to pysqlbox": "moving.md"},
             {"Operating": "operating.md"},
             {"Deployment": "deployment.md"},
+            {"Seeing": "seeing.md"},
             {"The doctor": "doctor.md"},
+            {"The dashboard": "dashboard.md"},
         ]
     },
     {

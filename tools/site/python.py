@@ -14,6 +14,8 @@ MODULES = (
     ("pysqlbox.typed", "Classes that carry what their messages need."),
     ("pysqlbox.worker", "Results, policies and the context of handlers."),
     ("pysqlbox.idempotent", "Once per key."),
+    ("pysqlbox.logs", "Logs for machines."),
+    ("pysqlbox.testing", "What tests of an application use."),
     ("pysqlbox.contrib.django", "Django."),
 )
 

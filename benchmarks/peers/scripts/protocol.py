@@ -64,6 +64,11 @@ class Task:
     workers: int | None = None
     writes: bool = False
     """Whether a handler also inserts a row into the table `effect`, once for all in the same database."""
+    retried: int = 0
+    """Of so many messages one is asked for again when it comes first."""
+    journal: str | None = None
+    """A file for what handlers see, which stays when the worker is killed."""
+    lease_seconds: int | None = None
 
     @staticmethod
     def told() -> Task:
@@ -91,6 +96,12 @@ class Recorder:
     latencies: list[tuple[int, int, int]] = field(default_factory=list)
     first: int = 0
     task: Task = field(default_factory=Task.told)
+    _journal: int = -1
+
+    def __post_init__(self) -> None:
+        """Open the journal if there is to be one."""
+        if self.task.journal is not None:
+            self._journal = os.open(self.task.journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     @property
     def timed(self) -> bool:
@@ -109,6 +120,8 @@ class Recorder:
         self.first = self.first or now
         self.latencies.append((message["n"], now - at, at))
         self.ids.append(identity)
+        if self._journal >= 0:
+            os.write(self._journal, f"{message['n']} {now}\n".encode())
 
     def write(self, file: Path) -> None:
         """Leave it for the harness."""

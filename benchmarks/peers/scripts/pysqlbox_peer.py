@@ -19,6 +19,7 @@ if "BENCH_CHECKOUT" in os.environ:  # another version's
 import pysqlbox
 
 STEP = 1000
+RETRY_SECONDS = 0.05
 EFFECT = "INSERT INTO public.effect (message) VALUES (%s)"
 
 
@@ -65,20 +66,32 @@ def work(url: str, recorder: Recorder, control: Control) -> None:
     coroutines, transactional = settings.pop("coroutines", False), settings.pop("transactional", False)
     if task.workers:
         settings["async_slots" if coroutines else "threads"] = task.workers
+    if task.lease_seconds:
+        settings["lease_seconds"] = task.lease_seconds
+
+    def again(message: Any, body: Any) -> Any:
+        if task.retried and message.attempt == 0 and body["n"] % task.retried == 1:
+            return pysqlbox.Retry(delay=RETRY_SECONDS)
+        return None
 
     def handle(message: Any) -> None:
         recorder.handled(message.id)
 
-    def handle_timed(message: Any) -> None:
-        recorder.arrived(message.id, json.loads(message.payload))
+    def handle_timed(message: Any) -> Any:
+        body = json.loads(message.payload)
+        recorder.arrived(message.id, body)
         task.run()
+        return again(message, body)
 
-    async def handle_async(message: Any) -> None:
-        if recorder.timed:
-            recorder.arrived(message.id, json.loads(message.payload))
-        else:
+    async def handle_async(message: Any) -> Any:
+        if not recorder.timed:
             recorder.handled(message.id)
+            await task.run_async()
+            return None
+        body = json.loads(message.payload)
+        recorder.arrived(message.id, body)
         await task.run_async()
+        return again(message, body)
 
     mine = threading.local()
 

@@ -24,7 +24,7 @@ BEGIN
     DECLARE @box_name varchar(30);
     DECLARE @ids nvarchar(300);
     DECLARE @statement nvarchar(max);
-    DECLARE @message nvarchar(200) = CONCAT(N'place: the deployment has place ', @known, N', for good');
+    DECLARE @message nvarchar(200) = CONCAT(N'place: the deployment has place ', @known, N', for good; leave it out');
 
     IF @place NOT BETWEEN 0 AND 127
     {{ arguments.reject("place", "must be from 0 to 127") }}
@@ -48,7 +48,8 @@ BEGIN
         IF @at_id > @last_id
         BEGIN
             SET @message = CONCAT(
-                N'place: box ', @box_name, N' has ids above those of place ', (@first_id - 1) / 1099511627776
+                N'place: box ', @box_name, N' has ids above those of place ', (@first_id - 1) / 1099511627776,
+                N'; number a deployment before its first message'
             );
             THROW 51003, @message, 1;
         END;

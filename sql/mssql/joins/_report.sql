@@ -27,9 +27,9 @@ BEGIN
     FROM {{ db.join_member }} AS jm
     WHERE jm.join_id = @join_id AND jm.message_id = @message_id;
     IF @id IS NULL AND EXISTS (SELECT 1 FROM {{ db.join }} AS j WHERE j.join_id = @join_id)
-    {{ arguments.raise(51002, "message_id: not a step of this join") }}
+    {{ arguments.raise(51002, "message_id: not a step of this join; attach it first") }}
     IF @id IS NULL
-    {{ arguments.raise(51002, "join_id: no such join") }}
+    {{ arguments.raise(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}
 
     BEGIN TRANSACTION;
     -- One that is over was counted by that. Of one that is not, nobody else can decide before this transaction ends.

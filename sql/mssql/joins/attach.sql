@@ -41,7 +41,7 @@ BEGIN
     FROM {{ db.join }} AS j
     WHERE j.join_id = @join_id;
     IF @status IS NULL
-    {{ arguments.refuse(51002, "join_id: no such join") }}
+    {{ arguments.refuse(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}
 
     IF NOT EXISTS (
         SELECT 1 FROM {{ db.join_member }} AS jm WHERE jm.join_id = @join_id AND jm.message_id = @message_id
@@ -50,12 +50,12 @@ BEGIN
         SELECT @id = m.id FROM {{ db.outbox_message }} AS m WHERE m.message_id = @message_id;
         EXEC {{ db._outbox_hold }} @id = @id, @state = @state OUTPUT;
         IF @state IS NULL
-        {{ arguments.refuse(51002, "message_id: no such message") | indent(4) }}
-        SET @refusal = CONCAT(N'join_id: the join is ', @status);
+        {{ arguments.refuse(51002, "message_id: no such message; it must be one of this outbox, enqueued before or in this transaction") | indent(4) }}
+        SET @refusal = CONCAT(N'join_id: the join is ', @status, N'; start another one');
         IF @status <> N'Pending'
         {{ arguments.refuse(51003, "@refusal") | indent(4) }}
         IF @attached_steps >= @expected_steps
-        {{ arguments.refuse(51003, "join_id: all expected steps are attached") | indent(4) }}
+        {{ arguments.refuse(51003, "join_id: all expected steps are attached; start the join with more, or without a number") | indent(4) }}
 
         SET @now_at = {{ clock.now() }};
         INSERT INTO {{ db.join_member }} (join_id, message_id, id, counted, attached_at)

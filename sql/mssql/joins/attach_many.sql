@@ -66,7 +66,7 @@ BEGIN
     FROM {{ db.join }} AS j
     WHERE j.join_id = @join_id;
     IF @status IS NULL
-    {{ arguments.refuse(51002, "join_id: no such join") }}
+    {{ arguments.refuse(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}
 
     INSERT INTO @new (message_id)
     SELECT u.message_id
@@ -88,12 +88,12 @@ BEGIN
     FROM @new AS n
     INNER JOIN {{ db.outbox_message }} AS m WITH (FORCESEEK) ON m.message_id = n.message_id;
     IF @@ROWCOUNT < @attached
-    {{ arguments.refuse(51002, "message_ids: no such message") }}
-    SET @refusal = CONCAT(N'join_id: the join is ', @status);
+    {{ arguments.refuse(51002, "message_ids: no such message; each must be one of this outbox, enqueued before or in this transaction") }}
+    SET @refusal = CONCAT(N'join_id: the join is ', @status, N'; start another one');
     IF @attached > 0 AND @status <> N'Pending'
     {{ arguments.refuse(51003, "@refusal") }}
     IF @attached > 0 AND @attached_steps + @attached > @expected_steps
-    {{ arguments.refuse(51003, "join_id: more than the expected steps would be attached") }}
+    {{ arguments.refuse(51003, "join_id: more than the expected steps would be attached; start the join with more, or without a number") }}
 
     -- Where all of them are plain and wait where they were enqueued, the order of the rows is that of the ids.
     IF NOT EXISTS (
@@ -145,7 +145,7 @@ BEGIN
     END;
     -- Deleted, or collapsed, while this waited for it.
     IF EXISTS (SELECT 1 FROM @step AS s WHERE s.state IS NULL)
-    {{ arguments.refuse(51002, "message_ids: no such message") }}
+    {{ arguments.refuse(51002, "message_ids: no such message; each must be one of this outbox, enqueued before or in this transaction") }}
 
     IF @attached > 0
     BEGIN

@@ -36,7 +36,7 @@ BEGIN
     BEGIN
         SET @after_no = (SELECT j.no FROM {{ db.join }} AS j WHERE j.join_id = @after);
         IF @after_no IS NULL
-        {{ arguments.raise(51002, "after: no such join") | indent(4) }}
+        {{ arguments.raise(51002, "after: no such join; it must be a join_id of the page before") | indent(4) }}
     END;
     IF @older_than_seconds IS NOT NULL
         SET @until_at = DATEADD(

@@ -42,7 +42,7 @@ BEGIN
     FROM {{ db.join }} AS j
     WHERE j.join_id = @join_id;
     IF @status IS NULL
-    {{ arguments.refuse(51002, "join_id: no such join") }}
+    {{ arguments.refuse(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}
     -- Steps that are just being settled bring a probe of their own.
     SELECT
         @completed_steps = @completed_steps + ISNULL(SUM(t.completed), 0),

@@ -61,8 +61,8 @@ BEGIN
     FROM {{ db.join }} AS j
     WHERE j.join_id = @join_id;
     IF @status IS NULL
-    {{ arguments.refuse(51002, "join_id: no such join") }}
-    SET @refusal = CONCAT(N'join_id: the join is ', @status);
+    {{ arguments.refuse(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}
+    SET @refusal = CONCAT(N'join_id: the join is ', @status, N'; start another one');
     IF @status <> N'Pending'
     {{ arguments.refuse(51003, "@refusal") }}
 

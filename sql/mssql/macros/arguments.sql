@@ -13,7 +13,7 @@ How a procedure begins, and how it turns a call away.
         {{ locks.wait(…) }}
         SELECT …
         IF @status IS NULL                     -- found out under locks, before the first write
-        {{ arguments.refuse(51002, "join_id: no such join") }}
+        {{ arguments.refuse(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}
         …
         COMMIT TRANSACTION;
 

@@ -27,7 +27,7 @@ BEGIN
         SET @affected = @@ROWCOUNT;
     END;
     IF @affected = 0
-    {{ arguments.refuse(51002, "name: no such schedule") }}
+    {{ arguments.refuse(51002, "name: no such schedule; schedule_list shows those there are") }}
     COMMIT TRANSACTION;
 
     SELECT @affected AS affected;

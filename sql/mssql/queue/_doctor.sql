@@ -316,6 +316,40 @@ BEGIN
             ) AS u
     {% endcall %}
 
+{% if kind == "outbox" %}
+    {% call doctor.look("schedules", subject, "none is overdue") %}
+            SELECT
+                CASE
+                    WHEN s.next_at IS NULL THEN N'note'
+                    WHEN s.next_at > DATEADD(HOUR, -1, @now_at) THEN N'warning'
+                    ELSE N'error'
+                END AS level,
+                CONCAT({{ subject }}, N', schedule ', {{ doctor.text_of("s.schedule_key") }}) AS subject,
+                CASE
+                    WHEN s.next_at IS NULL THEN N'no worker has looked at it yet: its first time is not worked out'
+                    ELSE CONCAT(N'it is due since ', {{ doctor.lasting("s.next_at", "@now_at") }}, N' and nobody fires it')
+                END AS detail,
+                {{ ("Start a worker of this box; if one runs, its log tells why it cannot fire it. EXEC " ~ box.schedule_list ~ ";") | literal }} AS advice
+            FROM (
+                SELECT o.schedule_key, o.next_at
+                FROM (
+                    SELECT TOP (10) x.schedule_key, x.next_at
+                    FROM {{ box.schedules }} AS x
+                    WHERE x.enabled = 1 AND x.next_at < DATEADD(MINUTE, -5, @now_at)
+                    ORDER BY x.next_at, x.schedule_key
+                ) AS o
+                UNION ALL
+                SELECT n.schedule_key, n.next_at
+                FROM (
+                    SELECT TOP (10) x.schedule_key, x.next_at
+                    FROM {{ box.schedules }} AS x
+                    WHERE x.enabled = 1 AND x.next_at IS NULL
+                    ORDER BY x.schedule_key
+                ) AS n
+            ) AS s
+    {% endcall %}
+{% endif %}
+
     {% call doctor.look("clock", subject, "it has no times that are still to come") %}
             SELECT
                 N'warning' AS level, {{ subject }} AS subject,

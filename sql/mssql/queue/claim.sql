@@ -106,7 +106,7 @@ BEGIN
     BEGIN
         {{ groups.read_level() | indent(4) }}
         IF @level <> N'read committed'
-        {{ arguments.refuse(51003, "claim: needs a READ COMMITTED transaction") | indent(4) }}
+        {{ arguments.refuse(51003, "claim: needs a READ COMMITTED transaction; claim outside of yours, or set its isolation level") | indent(4) }}
         SET @key = {{ locks.number((schema ~ "." ~ box_name ~ ":claim") | literal) }};
         EXEC sys.sp_executesql
             N'SELECT @locked = COUNT(*) FROM (SELECT pg_catalog.pg_advisory_xact_lock(@key) AS taken) AS l;',

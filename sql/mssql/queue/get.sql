@@ -18,7 +18,7 @@ BEGIN
     IF @id IS NULL
     {{ arguments.reject("id", "must not be null") }}
     IF NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WHERE m.id = @id)
-    {{ arguments.raise(51002, "id: no such message") }}
+    {{ arguments.raise(51002, "id: no such message; it must be an id of this box, and may have been cleaned up") }}
 
     SELECT
 {% if kind == "inbox" %}

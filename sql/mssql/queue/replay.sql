@@ -46,7 +46,7 @@ BEGIN
     INNER JOIN {{ box.dead }} AS d WITH (UPDLOCK, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON d.id = k.id
     OPTION (KEEPFIXED PLAN);
     IF EXISTS (SELECT 1 FROM @locked AS k WHERE k.is_dead = 0)
-    {{ arguments.refuse(51003, "ids: only dead messages can be replayed") }}
+    {{ arguments.refuse(51003, "ids: only dead messages can be replayed; give ids of dead_letters alone") }}
 
     DELETE d
     OUTPUT deleted.id INTO @gone (id)
@@ -56,7 +56,7 @@ BEGIN
     SET @affected = @@ROWCOUNT;
     -- On Babelfish, which ignores lock hints, somebody may have been quicker.
     IF @affected < (SELECT COUNT(*) FROM @locked)
-        THROW 51003, N'ids: only dead messages can be replayed', 1;
+        THROW 51003, N'ids: only dead messages can be replayed; give ids of dead_letters alone', 1;
 {% if box_name == "outbox" %}
 
     IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))

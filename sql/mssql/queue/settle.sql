@@ -89,7 +89,7 @@ BEGIN
     BEGIN
         {{ groups.read_level() | indent(4) }}
         IF @level <> N'read committed'
-        {{ arguments.raise(51003, "claim: needs a READ COMMITTED transaction") | indent(4) }}
+        {{ arguments.raise(51003, "claim: needs a READ COMMITTED transaction; claim outside of yours, or set its isolation level") | indent(4) }}
     END;
 
     INSERT INTO @raw (ordinal, type, id, is_listing, is_bad_list, result, error, delay_seconds, max_attempts)

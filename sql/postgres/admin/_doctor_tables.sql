@@ -103,7 +103,9 @@ BEGIN
                 FROM pg_sequence AS q
                 INNER JOIN pg_class AS c ON c.oid = q.seqrelid
                 CROSS JOIN LATERAL pg_sequence_last_value(q.seqrelid) AS v (last_value)
+                -- What a box's home is, is no number of anything.
                 WHERE c.relnamespace = schema_id AND q.seqmax > q.seqstart
+                    AND c.relname::text NOT IN (SELECT '_' || b.name || '_home' FROM {{ db._box }} AS b)
             ) AS s
             WHERE s.used > 0.8
     {% endcall %};

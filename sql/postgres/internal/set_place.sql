@@ -25,7 +25,7 @@ BEGIN
     IF place NOT BETWEEN 0 AND 127 THEN
         PERFORM {{ db._reject }}('place', 'must be from 0 to 127');
     ELSIF place <> known THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = format('place: the deployment has place %s, for good', known);
+        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = format('place: the deployment has place %s, for good; leave it out', known);
     END IF;
 
     SELECT n.nspname INTO schema_name
@@ -46,7 +46,7 @@ BEGIN
         IF at_id > last_id THEN
             RAISE EXCEPTION USING
                 ERRCODE = 'PB003',
-                MESSAGE = format('place: box %s has ids above those of place %s', box_name, (first_id - 1) >> 40);
+                MESSAGE = format('place: box %s has ids above those of place %s; number a deployment before its first message', box_name, (first_id - 1) >> 40);
         END IF;
         -- Waits for whoever has drawn, and lets nobody draw until this is committed: only now is the last number known.
         EXECUTE format('ALTER SEQUENCE %I.%I START WITH %s MAXVALUE %s', schema_name, ids, first_id, last_id);

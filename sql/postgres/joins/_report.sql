@@ -23,9 +23,9 @@ BEGIN
     SELECT jm.id INTO work_id FROM {{ db.join_member }} AS jm WHERE jm.join_id = $1 AND jm.message_id = $2;
     IF work_id IS NULL THEN
         IF EXISTS (SELECT FROM {{ db.join }} AS j WHERE j.join_id = $1) THEN
-            RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'message_id: not a step of this join';
+            RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'message_id: not a step of this join; attach it first';
         END IF;
-        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join';
+        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join; it must be what join_start answered, in this schema';
     END IF;
 
     -- One that is over was counted by that. Of one that is not, nobody else can decide before this transaction ends.

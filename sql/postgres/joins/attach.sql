@@ -30,7 +30,7 @@ BEGIN
     END IF;
     SELECT j.* INTO known FROM {{ db.join }} AS j WHERE j.join_id = $1 FOR NO KEY UPDATE;
     IF known.join_id IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join';
+        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join; it must be what join_start answered, in this schema';
     END IF;
     IF EXISTS (SELECT FROM {{ db.join_member }} AS jm WHERE jm.join_id = $1 AND jm.message_id = $2) THEN
         RETURN QUERY SELECT false;
@@ -43,16 +43,16 @@ BEGIN
     END IF;
     state := {{ db._outbox_hold }}(work_id);
     IF state IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'message_id: no such message';
+        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'message_id: no such message; it must be one of this outbox, enqueued before or in this transaction';
     ELSIF known.status <> 'Pending' THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: the join is ' || known.status;
+        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: the join is ' || known.status || '; start another one';
     END IF;
     -- Whoever attaches has the join's row locked, so this is the last.
     attached_steps := coalesce((
         SELECT jm.no FROM {{ db.join_member }} AS jm WHERE jm.join_id = $1 ORDER BY jm.no DESC LIMIT 1
     ), 0);
     IF attached_steps >= known.expected_steps THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: all expected steps are attached';
+        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: all expected steps are attached; start the join with more, or without a number';
     END IF;
 
     now_at := {{ db._now }}();

@@ -35,7 +35,7 @@ BEGIN
     END IF;
     SELECT j.* INTO known FROM {{ db.join }} AS j WHERE j.join_id = $1 FOR NO KEY UPDATE;
     IF known.join_id IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join';
+        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join; it must be what join_start answered, in this schema';
     END IF;
 
     -- In id order. OFFSET 0 keeps a lookup a lookup, whatever the planner knew of the tables when it made the plan.
@@ -91,16 +91,16 @@ BEGIN
         END LOOP;
     END IF;
     IF unknown > 0 THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'message_ids: no such message';
+        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'message_ids: no such message; each must be one of this outbox, enqueued before or in this transaction';
     ELSIF known.status <> 'Pending' THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: the join is ' || known.status;
+        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: the join is ' || known.status || '; start another one';
     END IF;
     -- Whoever attaches has the join's row locked, so this is the last.
     attached_steps := coalesce((
         SELECT jm.no FROM {{ db.join_member }} AS jm WHERE jm.join_id = $1 ORDER BY jm.no DESC LIMIT 1
     ), 0);
     IF attached_steps + cardinality(work_ids) > known.expected_steps THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: more than the expected steps would be attached';
+        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: more than the expected steps would be attached; start the join with more, or without a number';
     END IF;
 
     now_at := {{ db._now }}();

@@ -19,7 +19,7 @@ BEGIN
     END IF;
     SELECT j.status INTO old_status FROM {{ db.join }} AS j WHERE j.join_id = $1 FOR NO KEY UPDATE;
     IF old_status IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join';
+        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join; it must be what join_start answered, in this schema';
     END IF;
     IF old_status = 'Pending' THEN
         now_at := {{ db._now }}();

@@ -30,7 +30,7 @@ BEGIN
     FROM {{ db.outbox_joins }} AS v
     WHERE v.join_id = $1;
     IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join';
+        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join; it must be what join_start answered, in this schema';
     END IF;
 END;
 $$;

@@ -44,7 +44,7 @@ BEGIN
     IF after IS NOT NULL THEN
         SELECT j.no INTO after_no FROM {{ db.join }} AS j WHERE j.join_id = after;
         IF after_no IS NULL THEN
-            RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'after: no such join';
+            RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'after: no such join; it must be a join_id of the page before';
         END IF;
     END IF;
     -- Planned for each call: which index serves depends on which arguments are given.

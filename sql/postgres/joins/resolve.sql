@@ -31,7 +31,7 @@ BEGIN
     END IF;
     SELECT j.* INTO known FROM {{ db.join }} AS j WHERE j.join_id = $1 FOR NO KEY UPDATE;
     IF known.join_id IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join';
+        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join; it must be what join_start answered, in this schema';
     END IF;
     -- A statement of its own: what was committed while this one waited for the join counts.
     SELECT v.status, v.completed_steps, v.failed_steps, v.expected_steps, v.enqueued_message_id

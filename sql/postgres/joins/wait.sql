@@ -47,9 +47,9 @@ BEGIN
     END IF;
     SELECT j.* INTO known FROM {{ db.join }} AS j WHERE j.join_id = $1 FOR NO KEY UPDATE;
     IF known.join_id IS NULL THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join';
+        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'join_id: no such join; it must be what join_start answered, in this schema';
     ELSIF known.status <> 'Pending' THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: the join is ' || known.status;
+        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'join_id: the join is ' || known.status || '; start another one';
     END IF;
 
     IF known.expected_steps IS NULL THEN
@@ -66,7 +66,7 @@ BEGIN
             EXCEPTION
                 WHEN no_data_found THEN NULL;
                 WHEN unique_violation THEN
-                    RAISE EXCEPTION USING ERRCODE = 'serialization_failure', MESSAGE = 'join_id: a step was attached meanwhile';
+                    RAISE EXCEPTION USING ERRCODE = 'serialization_failure', MESSAGE = 'join_id: a step was attached meanwhile; try again';
             END;
         END IF;
     END IF;

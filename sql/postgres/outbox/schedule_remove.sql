@@ -21,7 +21,7 @@ BEGIN
     DELETE FROM {{ box.schedules }} AS s WHERE s.name = $1;
     GET DIAGNOSTICS moved = ROW_COUNT;
     IF moved = 0 THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'name: no such schedule';
+        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'name: no such schedule; schedule_list shows those there are';
     END IF;
     RETURN QUERY SELECT moved;
 END;

@@ -329,6 +329,44 @@ BEGIN
             ) AS u
     {% endcall %};
 
+{% if kind == "outbox" %}
+    {% call doctor.look("schedules", subject, "none is overdue") %}
+            SELECT
+                CASE
+                    WHEN s.next_at IS NULL THEN 'note'
+                    WHEN s.next_at > now_at - interval '1 hour' THEN 'warning'
+                    ELSE 'error'
+                END,
+                {{ subject }} || ', schedule ' || s.name,
+                CASE
+                    WHEN s.next_at IS NULL THEN 'no worker has looked at it yet: its first time is not worked out'
+                    ELSE format('it is due since %s and nobody fires it', {{ doctor.lasting("now_at - s.next_at") }})
+                END,
+                format(
+                    'Start a worker of this box; if one runs, its log tells why it cannot fire it. SELECT * FROM %s();',
+                    {{ box.schedule_list | literal }}
+                )
+            FROM (
+                (
+                    SELECT x.name, x.next_at
+                    FROM {{ box.schedules }} AS x
+                    WHERE x.enabled AND x.next_at < now_at - interval '5 minutes'
+                    ORDER BY x.next_at, x.name
+                    LIMIT 10
+                )
+                UNION ALL
+                (
+                    SELECT x.name, x.next_at
+                    FROM {{ box.schedules }} AS x
+                    WHERE x.enabled AND x.next_at IS NULL
+                    ORDER BY x.next_at, x.name
+                    LIMIT 10
+                )
+            ) AS s
+            ORDER BY s.next_at, s.name
+    {% endcall %};
+
+{% endif %}
     -- A session that listens and does nothing else has its LISTEN as its last statement. Behind a pooler that changes
     -- sessions between transactions it is somebody else's statement, and the listener hears nothing.
     {% call doctor.look("listeners", subject, "its workers hear its notifications, or there are none") %}

@@ -98,7 +98,7 @@ BEGIN
         PERFORM {{ db._check_owner }}(owner_token, lease_seconds, batch_size);
     END IF;
     IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'claim: needs a READ COMMITTED transaction';
+        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'claim: needs a READ COMMITTED transaction; claim outside of yours, or set its isolation level';
     END IF;
     IF topics IS NOT NULL THEN
         allowed := ARRAY(SELECT DISTINCT u.topic FROM unnest(topics) AS u (topic) ORDER BY 1);

@@ -55,7 +55,7 @@ BEGIN
     END IF;
     RETURN QUERY SELECT m.* FROM {{ box.messages }} AS m WHERE m.id = $1;
     IF NOT FOUND THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'id: no such message';
+        RAISE EXCEPTION USING ERRCODE = 'PB002', MESSAGE = 'id: no such message; it must be an id of this box, and may have been cleaned up';
     END IF;
 END;
 $$;

@@ -30,7 +30,7 @@ BEGIN
     IF EXISTS (
         SELECT FROM {{ box.message }} AS m WHERE m.id = ANY (ids) AND m.id <> ALL (coalesce(back, '{}'))
     ) THEN
-        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'ids: only dead messages can be replayed';
+        RAISE EXCEPTION USING ERRCODE = 'PB003', MESSAGE = 'ids: only dead messages can be replayed; give ids of dead_letters alone';
     END IF;
     IF back IS NOT NULL THEN
         {{ queue.touch() }};

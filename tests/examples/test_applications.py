@@ -1,0 +1,58 @@
+"""The applications under examples/: deployed, started, put under load, looked at, stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tests.examples.support import EXAMPLES, ask, at_once, environment, free_port, run, running, until
+
+Database = Callable[[str], str]
+
+
+def test_django(database: Database) -> None:
+    """One invoice for each order; the way back of the deployment is refused in words."""
+    folder = EXAMPLES / "django_shop"
+    env = environment(DATABASE_URL=database("django_shop"), DJANGO_SETTINGS_MODULE="shop.settings")
+    assert "shop.0002_pysqlbox... OK" in run(folder, "manage.py", "migrate", env=env)
+    assert "No changes detected" in run(folder, "manage.py", "makemigrations", "--check", env=env)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    with (
+        running(folder, "manage.py", "runserver", "--noreload", str(port), env=env, codes=(0, -15)),
+        running(folder, "manage.py", "pysqlbox", "work", "shop.worker:make_worker", env=env),
+    ):
+        until(lambda: ask(f"{url}/totals") == {"orders": 0, "invoices": 0})
+        at_once(40, lambda n: ask(f"{url}/orders", {"customer": f"c{n % 3}", "cents": n}))
+        until(lambda: bool(ask(f"{url}/totals")["invoices"] == 40))
+    assert "40" in run(folder, "manage.py", "pysqlbox", "stats", env=env)
+    refused = run(folder, "manage.py", "migrate", "shop", "0001", env=env, code=1)
+    assert "it may hold messages" in refused
+
+
+def test_alembic_and_sqlalchemy(database: Database) -> None:
+    """The schema comes with the shop's own migrations, and stays when they are taken back."""
+    folder = EXAMPLES / "alembic_shop"
+    env = environment(DATABASE_URL=database("alembic_shop").replace("postgresql:", "postgresql+psycopg:", 1))
+    run(folder, "-m", "alembic", "upgrade", "head", env=env)
+    run(folder, "shop.py", "20", env=env)
+    assert "20 done" in run(folder, "-m", "pysqlbox", "work", "shop:make_worker", "--drain", env=env)
+    refused = run(folder, "-m", "alembic", "downgrade", "-1", env=env, code=1)
+    assert "it may hold messages" in refused
+    assert "0002 (head)" in run(folder, "-m", "alembic", "current", env=env)
+
+
+def test_webhooks(database: Database) -> None:
+    """Each delivery is sent twice and booked once."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    env = environment(PYSQLBOX_URL=database("webhooks"))
+    with running(EXAMPLES / "webhooks", "webhooks.py", str(port), env=env):
+        until(lambda: bool(ask(f"{url}/totals")["payments"] == 0))
+
+        def deliver(number: int) -> str:
+            payment = {"reference": f"A-{number // 2}", "cents": 100}
+            return str(ask(f"{url}/webhooks", payment, {"Webhook-Id": str(number // 2)})["outcome"])
+
+        outcomes = at_once(40, deliver)
+        assert outcomes.count("created") == 20
+        until(lambda: bool(ask(f"{url}/totals") == {"payments": 20, "cents": 2000}))
