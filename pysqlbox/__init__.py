@@ -21,7 +21,12 @@ from pysqlbox.errors import (
 )
 
 if TYPE_CHECKING:
+    from pysqlbox.async_deployment import (
+        AsyncDeployment,
+        connect_async,
+    )
     from pysqlbox.audit import (
+        AsyncAudit,
         Audit,
     )
     from pysqlbox.deployment import (
@@ -33,12 +38,15 @@ if TYPE_CHECKING:
         Idempotent,
     )
     from pysqlbox.inbox import (
+        AsyncInbox,
         Inbox,
     )
     from pysqlbox.joins import (
+        AsyncJoins,
         Joins,
     )
     from pysqlbox.ledger import (
+        AsyncLedger,
         Ledger,
     )
     from pysqlbox.messages import (
@@ -74,12 +82,14 @@ if TYPE_CHECKING:
         WorkerSeen,
     )
     from pysqlbox.outbox import (
+        AsyncOutbox,
         Outbox,
     )
     from pysqlbox.retry import (
         Retries,
     )
     from pysqlbox.schedules import (
+        AsyncSchedules,
         Schedules,
     )
     from pysqlbox.serializer import (
@@ -90,9 +100,12 @@ if TYPE_CHECKING:
         OutboxStore,
     )
     from pysqlbox.stores import (
+        DrainFirst,
         HashRing,
+        RoundRobin,
         Router,
         Stores,
+        Weighted,
     )
     from pysqlbox.typed import (
         Undecodable,
@@ -112,6 +125,13 @@ __all__ = [
     "AccessDenied",
     "Ack",
     "AlreadyProcessed",
+    "AsyncAudit",
+    "AsyncDeployment",
+    "AsyncInbox",
+    "AsyncJoins",
+    "AsyncLedger",
+    "AsyncOutbox",
+    "AsyncSchedules",
     "Audit",
     "AuditEntry",
     "BoxMetrics",
@@ -121,6 +141,7 @@ __all__ = [
     "DeadLetter",
     "DeadLetterCause",
     "Deployment",
+    "DrainFirst",
     "DriverMissing",
     "Enqueued",
     "Extended",
@@ -157,6 +178,7 @@ __all__ = [
     "Retried",
     "Retries",
     "Retry",
+    "RoundRobin",
     "Router",
     "Schedule",
     "ScheduleClock",
@@ -170,10 +192,12 @@ __all__ = [
     "TopicStats",
     "Undecodable",
     "WaitEnqueued",
+    "Weighted",
     "Worker",
     "WorkerSeen",
     "__version__",
     "connect",
+    "connect_async",
     "message",
 ]
 
@@ -181,7 +205,8 @@ __version__ = "0.1.0"
 
 #: The module of each name that is not imported at once, as the imports above say it to type checkers.
 _HOMES = {
-    "audit": ("Audit",),
+    "async_deployment": ("AsyncDeployment", "connect_async"),
+    "audit": ("AsyncAudit", "Audit"),
     "deployment": (
         "Deployment",
         "connect",
@@ -190,9 +215,9 @@ _HOMES = {
         "Busy",
         "Idempotent",
     ),
-    "inbox": ("Inbox",),
-    "joins": ("Joins",),
-    "ledger": ("Ledger",),
+    "inbox": ("AsyncInbox", "Inbox"),
+    "joins": ("AsyncJoins", "Joins"),
+    "ledger": ("AsyncLedger", "Ledger"),
     "messages": (
         "AlreadyProcessed",
         "AuditEntry",
@@ -225,18 +250,21 @@ _HOMES = {
         "WaitEnqueued",
         "WorkerSeen",
     ),
-    "outbox": ("Outbox",),
+    "outbox": ("AsyncOutbox", "Outbox"),
     "retry": ("Retries",),
-    "schedules": ("Schedules",),
+    "schedules": ("AsyncSchedules", "Schedules"),
     "serializer": (
         "JsonSerializer",
         "Serializer",
     ),
     "store": ("OutboxStore",),
     "stores": (
+        "DrainFirst",
         "HashRing",
+        "RoundRobin",
         "Router",
         "Stores",
+        "Weighted",
     ),
     "typed": (
         "Undecodable",

@@ -39,6 +39,8 @@ _OURS = {51001: InvalidArgument, 51002: NotFound, 51003: InvalidState}
 _USED_UP = 11728
 #: Babelfish has no number of its own for it.
 _USED_UP_TEXT = "nextval: reached maximum value of sequence"
+#: Nor for this: a deployment dropped the procedure between the call's parsing and its execution.
+_DROPPED_TEXT = "cache lookup failed"
 _MISSING = {208, 2812}
 _DENIED = {229, 230, 262, 297, 300, 2760, 15247, 4060, 18456, 18452, 916}
 #: 601: a scan met rows that moved; like a deadlock's, its victim may simply try again.
@@ -179,26 +181,18 @@ def _size(form: _Form, value: object, is_freetds: bool) -> tuple[int, int, int]:
     return (pyodbc.SQL_WVARCHAR, 4000, 0) if length <= _SHORT_TEXT else (pyodbc.SQL_WLONGVARCHAR, 0, 0)
 
 
-async def fetch_async(*_: object) -> list[tuple[Any, ...]]:
-    """There is no asynchronous pyodbc."""
-    raise InvalidArgument("connection: must be an ordinary one, for pyodbc has no asynchronous connections")
-
-
 def is_connection(value: object) -> bool:
     """Whether a value is a connection that fetch takes."""
     return isinstance(value, _pyodbc().Connection)
 
 
-def is_async_connection(value: object) -> bool:  # noqa: ARG001  # the other driver has them
-    """Whether a value is a connection that fetch_async takes: none is."""
-    return False
-
-
 def is_conflict(error: BaseException | None) -> bool:
     """Whether an exception says that the server undid the transaction for the sake of another one."""
-    return bool(_numbers(error) & _CONFLICTS) or (
-        isinstance(error, _pyodbc().Error) and bool(error.args) and error.args[0] == "40001"
-    )
+    if _numbers(error) & _CONFLICTS:
+        return True
+    if not isinstance(error, _pyodbc().Error) or not error.args:
+        return False
+    return error.args[0] == "40001" or _message(str(error.args[-1])).startswith(_DROPPED_TEXT)
 
 
 def is_lost(connection: Any, error: BaseException | None) -> bool:
@@ -328,7 +322,12 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
         return SchemaMismatch(f"{message}; run pysqlbox migrate")
     if _is_cut_freetds(error):
         return DatabaseUnavailable(f"{where}the connection was lost; {TRY_AGAIN}")
-    if numbers & _TRANSIENT or state.startswith("08") or state in (_TIMED_OUT, "HYT01", "40001"):
+    if (
+        message.startswith(_DROPPED_TEXT)
+        or numbers & _TRANSIENT
+        or state.startswith("08")
+        or state in (_TIMED_OUT, "HYT01", "40001")
+    ):
         return DatabaseUnavailable(f"{where}{message}; {outage_advice(target)}")
     if target is None and (numbers & _MALFORMED or state.startswith("22")):
         return InvalidArgument(

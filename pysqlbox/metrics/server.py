@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.metrics.exposition import CONTENT_TYPE
@@ -17,6 +18,8 @@ __all__ = ["address_of", "serving"]
 
 #: A client that sends or takes nothing for so long is let go.
 PATIENCE_SECONDS = 10.0
+#: So many are served at the same time; whoever comes on top is sent away.
+AT_ONCE = 50
 
 
 def address_of(text: str) -> tuple[str, int]:
@@ -49,7 +52,20 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, host: str, port: int, text: Callable[[], str]) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.text = text
+        self._places = threading.BoundedSemaphore(AT_ONCE)
         super().__init__((host, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        if self._places.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._places.release()
 
 
 class _Handler(BaseHTTPRequestHandler):

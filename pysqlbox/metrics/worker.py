@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pysqlbox.metrics.exporter import Exporter
 from pysqlbox.metrics.exposition import Families, Labels
 from pysqlbox.metrics.topics import TOPICS, Chosen
 from pysqlbox.worker.figures import Figures, TopicFigures
+from pysqlbox.worker.health import WorkerHealth
 
 if TYPE_CHECKING:
     from pysqlbox.worker import Worker
@@ -28,6 +31,7 @@ class WorkerExporter:
         self._worker = worker
         self._topics = topics
         self._chosen: dict[str, Chosen] = {}
+        self._lock = threading.Lock()
         self._exporter = Exporter((worker.deployment,), topics=topics) if deployment else None
         worker.measure()
 
@@ -56,6 +60,7 @@ class WorkerExporter:
             "Messages whose lease was lost while they were here.",
         )
         lost.add(stats.lost_leases, labels)
+        _add_health(families, worker.health(), labels)
         for (box, topic), figures in sorted(self._shown(worker.figures()).items()):
             _add_topic(families, figures, (*labels, ("box", box), ("topic", topic)))
 
@@ -64,14 +69,35 @@ class WorkerExporter:
         weights: dict[str, dict[str, float]] = {}
         for (box, topic), figures in found.items():
             weights.setdefault(box, {})[topic] = figures.claimed
-        names = {
-            box: self._chosen.setdefault(box, Chosen(self._topics)).label(topics)
-            for box, topics in weights.items()
-        }
+        with self._lock:
+            names = {
+                box: self._chosen.setdefault(box, Chosen(self._topics)).label(topics)
+                for box, topics in weights.items()
+            }
         shown = Figures()
         for (box, topic), figures in found.items():
             shown[box, names[box][topic]].add_all(figures)
         return shown
+
+
+def _add_health(families: Families, health: WorkerHealth, labels: Labels) -> None:
+    """What the worker itself sees of each box."""
+    for each in health.boxes:
+        of_box = (*labels, ("box", each.box))
+        for name, value, text in (
+            ("stalled", int(each.stalled_since is not None), "Whether nothing moves although messages wait."),
+            ("stuck_handlers", each.stuck_handlers, "Handlers that have overrun their time."),
+            (
+                "deaf",
+                int(each.listener == "deaf"),
+                "Whether notifications do not come through to this worker.",
+            ),
+        ):
+            families.get(f"pysqlbox_worker_{name}", "gauge", text).add(value, of_box)
+        if each.last_claim_at is not None:
+            age = (datetime.now(UTC) - each.last_claim_at).total_seconds()
+            text = "Since the database last answered a claim, be it with nothing."
+            families.get("pysqlbox_worker_last_claim_age_seconds", "gauge", text).add(max(age, 0.0), of_box)
 
 
 def _add_topic(families: Families, figures: TopicFigures, labels: Labels) -> None:

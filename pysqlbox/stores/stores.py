@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
 from pysqlbox.arguments import Delay, text_list
@@ -24,6 +24,10 @@ from pysqlbox.stores.places import Places
 from pysqlbox.stores.reports import Refreshed, StoreDoctor, StoreMigration, StoreStats
 from pysqlbox.stores.store import ConnectOptions, Store, open_store, signature
 from pysqlbox.worker.handlers import seconds
+
+if TYPE_CHECKING:
+    from pysqlbox.stores.strategies import Strategy
+    from pysqlbox.stores.worker import StoresWorker
 
 __all__ = ["Stores"]
 
@@ -70,6 +74,8 @@ class Stores:
         self._background: threading.Thread | None = None
         self._asked_at: float | None = None
         self._closed = False
+        #: A number that grows with every mapping that was taken in.
+        self.version = 0
 
     # Finding
 
@@ -142,12 +148,14 @@ class Stores:
         found = await discover_async(self._source)
         return await asyncio.to_thread(self._take, found)
 
-    def refresh_if_due(self) -> bool:
-        """Ask the source if it is time to; a source that fails is only logged. For workers."""
-        if self._closed or not (self._asked_at is None or self._is_stale()):
-            return False
-        self._refresh_if_stale()
-        return True
+    def refresh_soon(self) -> None:
+        """Ask the source if it is time to, in a thread of its own; one that fails is only logged."""
+        if not self._closed and self._is_stale():
+            self._refresh_in_background()
+
+    def known(self) -> list[Store]:
+        """The stores as they were known last, without asking anybody."""
+        return list(self._stores.values())
 
     def _take(self, found: Found) -> Refreshed:
         """Make the stores what was found, keeping those that are the same."""
@@ -179,6 +187,7 @@ class Stores:
                     changes.removed.append(old.key)
                     retired.append(old)
             self._stores = after
+            self.version += 1
             self._asked_at = time.monotonic()
         for old in retired:
             old.retire()
@@ -291,6 +300,26 @@ class Stores:
             return StoreDoctor(store.key, not any(each.is_bad for each in findings), findings=findings)
 
         return report(self.current(keys), parallel, doctor, StoreDoctor)
+
+    def worker(
+        self,
+        *,
+        strategy: Strategy | None = None,
+        connections: int = 20,
+        sweep_seconds: Delay = 10.0,
+        **options: Any,
+    ) -> StoresWorker:
+        """One worker that serves boxes of every store, those that come later too.
+
+        ``strategy``: RoundRobin() unless given. ``connections``: to each server, however many databases it
+        has. ``sweep_seconds``: how long a store without a sign of work may go unasked. The other options are
+        those of ``Deployment.worker``.
+        """
+        from pysqlbox.stores.worker import StoresWorker
+
+        return StoresWorker(
+            self, strategy=strategy, connections=connections, sweep_seconds=sweep_seconds, **options
+        )
 
     # The end
 

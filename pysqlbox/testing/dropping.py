@@ -10,11 +10,11 @@ from pysqlbox.names import Dialect, quote_identifier
 __all__ = ["drop_schema"]
 
 _OBJECTS = """
-    SELECT o.name, o.type, p.name
+    SELECT o.name, p.name
     FROM sys.objects AS o
         INNER JOIN sys.schemas AS s ON s.schema_id = o.schema_id
         LEFT JOIN sys.objects AS p ON p.object_id = o.parent_object_id
-    WHERE s.name = ?
+    WHERE s.name = ? AND RTRIM(o.type) = ?
 """
 #: Whatever a schema may hold, what depends on others first.
 _KINDS = {
@@ -36,15 +36,12 @@ def drop_schema(connection: Any, dialect: Dialect, schema: str) -> None:
         if dialect == "postgres":
             cursor.execute(f"DROP SCHEMA IF EXISTS {quoted} CASCADE")
             return
-        found = [
-            [str(each or "").strip() for each in row] for row in cursor.execute(_OBJECTS, schema).fetchall()
-        ]
         for kind, statement in _KINDS.items():
-            for name, of_kind, parent in found:
-                if of_kind == kind:
-                    named = {"name": quote_identifier(dialect, name)}
-                    if parent:
-                        named["parent"] = quote_identifier(dialect, parent)
-                    cursor.execute(statement.format(schema=quoted, **named))
+            # Asked for each kind anew: with a table goes the sequence of its identity.
+            for name, parent in cursor.execute(_OBJECTS, schema, kind).fetchall():
+                named = {"name": quote_identifier(dialect, str(name))}
+                if parent is not None:
+                    named["parent"] = quote_identifier(dialect, str(parent))
+                cursor.execute(statement.format(schema=quoted, **named))
         if cursor.execute("SELECT 1 FROM sys.schemas WHERE name = ?", schema).fetchone():
             cursor.execute(f"DROP SCHEMA {quoted}")

@@ -17,6 +17,7 @@ from pysqlbox.worker.handling import Answer, Handling
 from pysqlbox.worker.results import Ack, Result
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
+from pysqlbox.worker.served_store import ServedStore
 from pysqlbox.worker.tally import Tally
 from pysqlbox.worker.transactions import Transactions
 from pysqlbox.worker.unknown_topics import UnknownTopics
@@ -168,13 +169,13 @@ class Inline:
             db.inbox if isinstance(self._messages[0], InboxMessage) else db.outbox,
             handlers, settings, topics=None, threads=1,
             max_attempts=MAX_ATTEMPTS if settings.max_attempts is None else settings.max_attempts,
+            store=ServedStore(db, _Lent(connection), 0),
         )  # fmt: skip
         self._handling = _Noting(
             Scheduler([box], threads=1),
             handlers,
             settings,
             UnknownTopics(settings.unknown_topics),
-            _Lent(connection),
         )
         self._handling.noted = {}
         self._assignment = Assignment(box, self._messages, time.monotonic(), together=self.handler.batch)

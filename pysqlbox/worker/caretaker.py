@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from pysqlbox.errors import AccessDenied, PysqlboxError, SchemaMismatch
 from pysqlbox.worker.database import WorkerConnection
+from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.timetable import Timetable
 
@@ -47,14 +48,16 @@ class Caretaker:
         owner: uuid.UUID,
         chores: list[Chore],
         timetables: list[Timetable],
+        log: StoreLog,
+        may_sleep: bool = False,
     ) -> None:
         self._scheduler = scheduler
         self._connection = connection
         self._owner = owner
         self._chores = chores
         self._timetables = timetables
-        self._may_sleep = scheduler.boxes[0].settings.idle == "sleep"
-        self._log = scheduler.boxes[0].log
+        self._may_sleep = may_sleep
+        self._log = log
 
     def run(self) -> None:
         """Until the worker stops."""

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 from pysqlbox.errors import InvalidState
 
 if TYPE_CHECKING:
+    from pysqlbox.deployment import Deployment
+    from pysqlbox.names import StoreKey
     from pysqlbox.worker.assignment import Assignment
     from pysqlbox.worker.scheduler import Scheduler
 
@@ -40,6 +42,17 @@ class Context:
                 " with transactional=True"
             )
         return self.joined
+
+    @property
+    def deployment(self) -> Deployment:
+        """The deployment that the message is from."""
+        found: Deployment = self._assignment.box.queue.deployment
+        return found
+
+    @property
+    def store(self) -> StoreKey | None:
+        """The key of the store that the message is from; None where there is but one deployment."""
+        return self.deployment.store_key
 
     @property
     def message(self) -> Any:

@@ -10,14 +10,14 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pysqlbox.drivers import driver_for
+from pysqlbox.drivers import Target, driver_for
 from pysqlbox.errors import AccessDenied, InvalidState, PysqlboxError
 from pysqlbox.names import quote_identifier
 from pysqlbox.worker.logs import log_of
 from pysqlbox.worker.outcomes import Outcomes
 
 if TYPE_CHECKING:
-    from pysqlbox.box import AnyBox
+    from pysqlbox.boxes import AnyBox
     from pysqlbox.deployment import Deployment
 
 __all__ = ["CALL_SECONDS", "Calls", "Database", "WorkerConnection"]
@@ -72,6 +72,8 @@ class WorkerConnection(Protocol):
     """One connection of a worker, opened when it is first used, and again when it was lost."""
 
     calls: Calls
+    #: The schema of the routines that call() runs.
+    schema: str
 
     def settle(
         self,
@@ -89,6 +91,9 @@ class WorkerConnection(Protocol):
 
     def setting(self, box: AnyBox, name: str) -> str | None:
         """A setting of a box; None where this user may not read it."""
+
+    def has_routine(self, routine: str) -> bool:
+        """Whether the schema has a routine of this name."""
 
     def notify(self, channel: str) -> None:
         """Notify a channel, where the database has such."""
@@ -117,8 +122,8 @@ class Database:
         if self.deployment.target.dialect == "postgres":
             from pysqlbox.worker.database_postgres import PostgresConnection
 
-            return PostgresConnection(self.deployment, calls, lock_seconds)
-        return CallingConnection(self.deployment, calls)
+            return PostgresConnection(self.deployment.target, self.deployment.schema, calls, lock_seconds)
+        return CallingConnection(self.deployment.target, self.deployment.schema, calls)
 
     @property
     def is_silent(self) -> bool:
@@ -139,10 +144,11 @@ class Database:
 class CallingConnection:
     """A connection that uses nothing but the driver's ordinary calls."""
 
-    def __init__(self, db: Deployment, calls: Calls) -> None:
+    def __init__(self, target: Target, schema: str, calls: Calls) -> None:
         self.calls = calls
-        self._db = db
-        self._driver = driver_for(db.target.dialect)
+        self.schema = schema
+        self._target = target
+        self._driver = driver_for(target.dialect)
         self._connection: Any = None
 
     def settle(
@@ -161,7 +167,7 @@ class CallingConnection:
             arguments = {
                 "owner_token": owner, "lease_seconds": lease_seconds, "batch_size": claim, "topics": topics,
             }  # fmt: skip
-            rows = self.call(f"{box.name}_claim", arguments)
+            rows = self._call(box.deployment.schema, f"{box.name}_claim", arguments)
         else:
             arguments = {
                 "owner_token": owner,
@@ -170,15 +176,27 @@ class CallingConnection:
                 "lease_seconds": lease_seconds,
                 "topics": topics,
             }
-            rows = self.call(f"{box.name}_settle", arguments)
+            rows = self._call(box.deployment.schema, f"{box.name}_settle", arguments)
         message_type = box.message_type
         return [message_type(**_with_headers(row)) for row in rows]
 
     def call(self, routine: str, arguments: Mapping[str, object]) -> list[dict[str, object]]:
         """Any routine; a connection that fails is closed, the next call opens another."""
+        return self._call(self.schema, routine, arguments)
+
+    def _call(self, schema: str, routine: str, arguments: Mapping[str, object]) -> list[dict[str, object]]:
         try:
             with self.calls.one():
-                return self._driver.call(self._connected(), self._db.schema, routine, arguments)
+                return self._driver.call(self._connected(), schema, routine, arguments)
+        except PysqlboxError:
+            self.close()
+            raise
+
+    def has_routine(self, routine: str) -> bool:
+        """Whether the schema has a routine of this name."""
+        try:
+            with self.calls.one():
+                return self._driver.has_routine(self._connected(), self.schema, routine)
         except PysqlboxError:
             self.close()
             raise
@@ -188,7 +206,7 @@ class CallingConnection:
         from pysqlbox.drivers import mssql
 
         table = ".".join(
-            quote_identifier("mssql", part) for part in (self._db.schema, f"{box.name}_settings")
+            quote_identifier("mssql", part) for part in (box.deployment.schema, f"{box.name}_settings")
         )
         try:
             with self.calls.one():
@@ -214,7 +232,7 @@ class CallingConnection:
 
     def _connected(self) -> Any:
         if self._connection is None:
-            target = self._db.target
+            target = self._target
             connection = self._driver.connect(
                 target, autocommit=True, connect_timeout=self.calls.connect_seconds
             )

@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -14,15 +14,14 @@ from psycopg import sql
 from psycopg.adapt import Buffer, Loader
 from psycopg.pq import Format
 
-from pysqlbox.drivers import postgres
+from pysqlbox.drivers import Target, postgres
 from pysqlbox.errors import PysqlboxError
 from pysqlbox.worker.database import Calls
 from pysqlbox.worker.fast_messages import fast_messages
 from pysqlbox.worker.outcomes import Outcomes
 
 if TYPE_CHECKING:
-    from pysqlbox.box import AnyBox
-    from pysqlbox.deployment import Deployment
+    from pysqlbox.boxes import AnyBox
 
 __all__ = ["PostgresConnection"]
 
@@ -42,13 +41,14 @@ class _HeadersLoader(Loader):
 class PostgresConnection:
     """One connection with its prepared statements; opened when first used, and again when it was lost."""
 
-    def __init__(self, db: Deployment, calls: Calls, lock_seconds: float | None = None) -> None:
+    def __init__(self, target: Target, schema: str, calls: Calls, lock_seconds: float | None = None) -> None:
         self.calls = calls
-        self._db = db
+        self.schema = schema
+        self._target = target
         self._lock_seconds = lock_seconds
         self._connection: psycopg.Connection[Any] | None = None
         self._cursor: psycopg.Cursor[Any] | None = None
-        self._queries: dict[str, tuple[sql.Composed, sql.Composed]] = {}
+        self._queries: dict[tuple[str, str], tuple[sql.Composed, sql.Composed]] = {}
         self._prepare: bool | None = True
 
     def settle(
@@ -61,7 +61,8 @@ class PostgresConnection:
         topics: Sequence[str] | None,
     ) -> list[Any]:
         """Settle and claim in one round trip; the claimed messages."""
-        claim_query, settle_query = self._queries.get(box.name) or self._compose(box.name)
+        key = box.deployment.schema, box.name
+        claim_query, settle_query = self._queries.get(key) or self._compose(*key)
         wanted = None if topics is None else list(topics)
         if outcomes:
             rows = self._run(settle_query, (owner, outcomes.as_json(), claim, lease_seconds, wanted))
@@ -75,15 +76,38 @@ class PostgresConnection:
         """Any other routine, by the driver's ordinary call."""
         try:
             with self.calls.one():
-                return postgres.call(self._connected(), self._db.schema, routine, arguments)
+                return postgres.call(self._connected(), self.schema, routine, arguments)
         except PysqlboxError:
             self.close()
             raise
 
+    def has_routine(self, routine: str) -> bool:
+        """Whether the schema has a routine of this name."""
+        try:
+            with self.calls.one():
+                return postgres.has_routine(self._connected(), self.schema, routine)
+        except PysqlboxError:
+            self.close()
+            raise
+
+    def listen(
+        self, text: str, heard: Callable[[psycopg.Notify], None]
+    ) -> tuple[psycopg.Connection[Any], str]:
+        """Run LISTEN commands, and tell of what comes while calls go on; the connection and its database."""
+        try:
+            with self.calls.one():
+                connection = self._connected()
+                connection.execute(text.encode())
+                connection.add_notify_handler(heard)
+                return connection, connection.info.dbname
+        except psycopg.Error as error:
+            self.close()
+            raise postgres.map_error(error) from error
+
     def setting(self, box: AnyBox, name: str) -> str | None:
         """A setting of a box; None where this user may not read it."""
         query = sql.SQL("SELECT value FROM {} WHERE name = %s").format(
-            postgres.quoted(self._db.schema, f"{box.name}_settings")
+            postgres.quoted(box.deployment.schema, f"{box.name}_settings")
         )
         try:
             with self.calls.one():
@@ -111,17 +135,17 @@ class PostgresConnection:
             with contextlib.suppress(psycopg.Error):
                 connection.close()
 
-    def _compose(self, name: str) -> tuple[sql.Composed, sql.Composed]:
+    def _compose(self, schema: str, name: str) -> tuple[sql.Composed, sql.Composed]:
         def query(routine: str, casts: str) -> sql.Composed:
             return sql.SQL("SELECT * FROM {}(" + casts + ")").format(
-                postgres.quoted(self._db.schema, f"{name}_{routine}")
+                postgres.quoted(schema, f"{name}_{routine}")
             )
 
         found = (
             query("claim", "%s::uuid, %s::integer, %s::integer, %s::text[]"),
             query("settle", "%s::uuid, %s::jsonb, %s::integer, %s::integer, %s::text[]"),
         )
-        self._queries[name] = found
+        self._queries[schema, name] = found
         return found
 
     def _run(self, query: sql.Composed, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
@@ -147,7 +171,7 @@ class PostgresConnection:
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:
             connection = postgres.connect(
-                self._db.target,
+                self._target,
                 autocommit=True,
                 connect_timeout=self.calls.connect_seconds,
                 overdue=self.calls.overdue,

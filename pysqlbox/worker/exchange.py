@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pysqlbox import watching
@@ -35,17 +35,13 @@ class Exchange:
         scheduler: Scheduler,
         owner: uuid.UUID,
         lease_seconds: int,
-        connect: Callable[[], WorkerConnection],
         held: Callable[[], Iterable[Assignment]],
     ) -> None:
         """``held`` answers what this worker works on."""
         self._scheduler = scheduler
         self._owner = owner
         self._lease_seconds = lease_seconds
-        self._connect = connect
         self._held = held
-        self._free: list[WorkerConnection] = []
-        self._closed = False
 
     def run(self, thread: WorkerThread, box: ServedBox) -> None:
         """Settle what is done and claim what can be done; what comes is handed to the scheduler."""
@@ -58,8 +54,10 @@ class Exchange:
         outcomes = box.outcomes.take()
         asked_at = time.monotonic()
         try:
-            with self.connection() as connection:
+            with box.store.connection() as connection:
                 messages = self._settle(connection, box, outcomes, claim, topics)
+                if claim:
+                    self._claimed(box, connection, messages)
         except PysqlboxError as error:
             self._failed(box, outcomes, error)
             scheduler.end_turn(thread)
@@ -83,10 +81,13 @@ class Exchange:
             thread, box, assignments, asked=claim, got=len(messages), progress=progress, wakes=wakes
         )
 
+    def _claimed(self, box: ServedBox, connection: WorkerConnection, messages: list[Any]) -> None:
+        """What else there is to be asked now, for those who have several deployments."""
+
     def _set_alarm(self, box: ServedBox) -> None:
         """Find out until when there is nothing to do; while that cannot be told the worker stays up."""
         try:
-            with self.connection() as connection:
+            with box.store.connection() as connection:
                 box.alarm = alarm(box, connection)
         except PysqlboxError as error:
             box.log.warning("%s: does not sleep, for it cannot see when to get up: %s", box.name, error)
@@ -111,7 +112,7 @@ class Exchange:
         if not outcomes:
             return
         try:
-            with contextlib.nullcontext(connection) if connection else self.connection() as used:
+            with contextlib.nullcontext(connection) if connection else box.store.connection() as used:
                 self._settle(used, box, outcomes, 0, None)
         except PysqlboxError as error:
             self._failed(box, outcomes, error, connection)
@@ -139,27 +140,6 @@ class Exchange:
         watcher.exchanged(box, outcomes, messages, time.monotonic() - began, None)
         return messages
 
-    @contextlib.contextmanager
-    def connection(self) -> Iterator[WorkerConnection]:
-        """One of the connections that are open and free, else a new one."""
-        try:
-            connection = self._free.pop()
-        except IndexError:
-            connection = self._connect()
-        try:
-            yield connection
-        finally:
-            if self._closed or len(self._free) >= self._scheduler.turns:
-                connection.close()
-            else:
-                self._free.append(connection)
-
-    def close(self) -> None:
-        """Close the connections: the free ones now, the others when they come back."""
-        self._closed = True
-        while self._free:
-            self._free.pop().close()
-
     def _succeeded(self, box: ServedBox, outcomes: Outcomes) -> None:
         if box.failures:
             box.failures = 0
@@ -168,7 +148,7 @@ class Exchange:
             box.note_settled()
             self._scheduler.settled()
             if box.asleep:  # what is to be tried again has a due time that it does not know of
-                self._scheduler.wake(box.name)
+                self._scheduler.wake(box)
 
     def _failed(
         self,
@@ -186,7 +166,7 @@ class Exchange:
             return
         box.log.error("%s: settle or claim refused: %s", box.name, error)
         box.next_poll = time.monotonic() + REFUSED_SECONDS
-        with contextlib.nullcontext(connection) if connection else self.connection() as used:
+        with contextlib.nullcontext(connection) if connection else box.store.connection() as used:
             for part in outcomes.parts():
                 self._settle_part(box, part, used)
 

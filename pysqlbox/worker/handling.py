@@ -23,7 +23,7 @@ from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
 from pysqlbox.worker.settings import Settings
 from pysqlbox.worker.tally import Tally
-from pysqlbox.worker.transactions import LeaseLost, Transactions
+from pysqlbox.worker.transactions import LeaseLost
 from pysqlbox.worker.unknown_topics import UnknownTopics
 
 __all__ = ["Answer", "Call", "Handling", "describe"]
@@ -43,13 +43,11 @@ class Handling:
         handlers: Handlers,
         settings: Settings,
         unknown_topics: UnknownTopics,
-        transactions: Transactions,
     ) -> None:
         self._scheduler = scheduler
         self._handlers = handlers
         self._settings = settings
         self._unknown_topics = unknown_topics
-        self._transactions = transactions
         #: What the first handler raised that failed.
         self.first_error: BaseException | None = None
 
@@ -163,7 +161,8 @@ class Handling:
         for function in reversed(middleware):
             call = functools.partial(function, subject, context, call)
         if handler.transactional:
-            return functools.partial(self._transactions.run, assignment, handler, messages, context, call)
+            transactions = assignment.box.store.transactions
+            return functools.partial(transactions.run, assignment, handler, messages, context, call)
         return call
 
     def _decode(
@@ -219,7 +218,7 @@ class Handling:
         tally.count("acked", box.name, messages[0].topic, len(messages))
         self._scheduler.settled()
         if any(message.group_id is not None for message in messages):
-            self._scheduler.wake(box.name)  # for the next of the group
+            self._scheduler.wake(box)  # for the next of the group
         return True
 
     def release(self, assignment: Assignment, tally: Tally) -> None:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
 from pysqlbox.worker.assignment import STUCK_SECONDS, Assignment
 from pysqlbox.worker.coroutines import Coroutines
-from pysqlbox.worker.database import Database
 from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.handlers import Handlers
 from pysqlbox.worker.handling import Handling
+from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import ServedBox
 from pysqlbox.worker.settings import Settings
@@ -55,10 +56,11 @@ class LeaseKeeper:
         handling: Handling,
         exchange: Exchange,
         coroutines: Coroutines,
-        database: Database,
         owner: uuid.UUID,
         settings: Settings,
         replace: Callable[[], None],
+        report_silence: Callable[[], None],
+        log: StoreLog,
         stalls: StallWatch,
     ) -> None:
         self.tally = Tally()
@@ -69,9 +71,8 @@ class LeaseKeeper:
         self._exchange = exchange
         self._coroutines = coroutines
         self._next_look = 0.0
-        self._database = database
-        self._connection = database.open(limit=LIMIT_SECONDS)
-        self._connection.calls.meanwhile = database.report_silence
+        self._report_silence = report_silence
+        self._log = log
         self._owner = owner
         self._settings = settings
         self._replace = replace
@@ -79,32 +80,29 @@ class LeaseKeeper:
         self._quiet_until = 0.0
         self._exhausted = False
         #: Of boxes with results that wait: when the last ones went, and since when these have been seen.
-        self._waiting: dict[str, tuple[float, float]] = {}
+        self._waiting: dict[ServedBox, tuple[float, float]] = {}
 
     def run(self, ended: Callable[[], bool]) -> None:
         """Until the worker has ended, which it has not before its last handler has."""
-        try:
-            while not ended():
-                self._tick()
-                if self._scheduler.stopping:
-                    time.sleep(TICK_SECONDS)
-                else:
-                    self._scheduler.pause(TICK_SECONDS if self._scheduler.busy else IDLE_TICK_SECONDS)
-        finally:
-            self._connection.close()
+        while not ended():
+            self._tick()
+            if self._scheduler.stopping:
+                time.sleep(TICK_SECONDS)
+            else:
+                self._scheduler.pause(TICK_SECONDS if self._scheduler.busy else IDLE_TICK_SECONDS)
 
     def _tick(self) -> None:
         try:
-            self._database.report_silence()
+            self._report_silence()
             for thread in list(self._threads):
                 self._look(thread)
             self._look_at_coroutines()
             self._look_at_all()
             self._settle()
             self._extend_all()
-            self._stalls.look(self._connection)
+            self._stalls.look()
         except Exception:  # noqa: BLE001  # without this thread every lease would run out
-            self._scheduler.boxes[0].log.exception("the lease keeper: unexpected; going on")
+            self._log.exception("the lease keeper: unexpected; going on")
             self._scheduler.pause(1.0)
 
     # Handlers that take long
@@ -152,7 +150,7 @@ class LeaseKeeper:
     def _look_at_all(self) -> None:
         """Release what nobody here will get to."""
         exhausted = self._scheduler.exhausted
-        log = self._scheduler.boxes[0].log
+        log = self._log
         if exhausted and not self._exhausted and not self._scheduler.stopping:
             log.error("every thread hangs in a handler, and so do their replacements: nothing is claimed")
         elif self._exhausted and not exhausted:
@@ -170,25 +168,31 @@ class LeaseKeeper:
         """Settle what has waited too long: whoever should have may hang, or be gone."""
         patience = 0.0 if self._scheduler.stopping or self._scheduler.exhausted else 2 * SETTLE_SECONDS
         now = time.monotonic()
-        for box in self._scheduler.boxes:
+        for box in self._scheduler.active_boxes():
             if not box.outcomes:
-                self._waiting.pop(box.name, None)
+                self._waiting.pop(box, None)
                 continue
-            taken_at, since = self._waiting.get(box.name, (None, now))
+            taken_at, since = self._waiting.get(box, (None, now))
             if taken_at != box.outcomes.taken_at:
                 since = now
-            self._waiting[box.name] = box.outcomes.taken_at, since
+            self._waiting[box] = box.outcomes.taken_at, since
             if now - since >= patience and not (box.failures and box.next_poll > now):
-                self._exchange.settle(box, self._connection)
+                self._settle_box(box)
+
+    def _settle_box(self, box: ServedBox) -> None:
+        with box.store.helper_connection(LIMIT_SECONDS, self._report_silence) as connection:
+            self._exchange.settle(box, connection)
 
     def _extend_all(self) -> None:
         if time.monotonic() < self._quiet_until:
             return
-        for box in self._scheduler.boxes:
-            due = [assignment for assignment in self._held(box) if self._is_due(assignment)]
+        by_box: dict[ServedBox, list[Assignment]] = defaultdict(list)
+        for assignment in self._held():
+            if self._is_due(assignment):
+                by_box[assignment.box].append(assignment)
+        for box, due in by_box.items():
             try:
-                for first in range(0, len(due), 1000):
-                    self._extend(box, due[first : first + 1000])
+                self._extend_box(box, due)
             except DatabaseUnavailable as error:
                 box.log.warning("%s: cannot extend %d leases now: %s", box.name, len(due), error)
                 self._quiet_until = time.monotonic() + AGAIN_SECONDS
@@ -197,6 +201,10 @@ class LeaseKeeper:
                 box.log.error("%s: extending leases is refused: %s", box.name, error)
                 self._quiet_until = time.monotonic() + AGAIN_SECONDS
 
+    def _extend_box(self, box: ServedBox, due: list[Assignment]) -> None:
+        for first in range(0, len(due), 1000):
+            self._extend(box, due[first : first + 1000])
+
     def _is_due(self, assignment: Assignment) -> bool:
         age = time.monotonic() - assignment.leased_at
         handler = assignment.handler
@@ -204,12 +212,14 @@ class LeaseKeeper:
         lease = self._settings.lease_seconds
         return age >= min(lease * EXTEND_AT, ASK_SECONDS if asks else lease)
 
-    def _held(self, box: ServedBox) -> Iterable[Assignment]:
-        working = [thread.assignment for thread in list(self._threads)]
-        found = [
-            *working, *list(self._scheduler.ready), *self._handlers.parked(), *self._coroutines.held()
-        ]  # fmt: skip
-        return [assignment for assignment in found if assignment is not None and assignment.box is box]
+    def _held(self) -> Iterator[Assignment]:
+        """Everything that this worker has claimed and not finished."""
+        for thread in list(self._threads):
+            if thread.assignment is not None:
+                yield thread.assignment
+        yield from list(self._scheduler.ready)
+        yield from self._handlers.parked()
+        yield from self._coroutines.held()
 
     def _extend(self, box: ServedBox, assignments: list[Assignment]) -> None:
         asked_at = time.monotonic()
@@ -217,10 +227,9 @@ class LeaseKeeper:
         ids = sorted({identity for _, found in asked for identity in found})
         if not ids:
             return
-        rows = self._connection.call(
-            f"{box.name}_extend",
-            {"owner_token": self._owner, "ids": ids, "lease_seconds": self._settings.lease_seconds},
-        )
+        arguments = {"owner_token": self._owner, "ids": ids, "lease_seconds": self._settings.lease_seconds}
+        with box.store.helper_connection(LIMIT_SECONDS, self._report_silence) as connection:
+            rows = connection.call(f"{box.name}_extend", arguments)
         kept = {int(str(row["id"])) for row in rows}
         # What was settled while we asked is not held any more either; only what is still here was lost.
         lost = sum(assignment.lose(set(found) - kept) for assignment, found in asked)

@@ -63,7 +63,7 @@ class Listener:
         self._poll_seconds = poll_seconds
         self._told = False
         self._log = log_of(db)
-        self._channels = {f"{db.schema}.{served.name}": served.name for served in scheduler.boxes}
+        self._channels = {f"{db.schema}.{served.name}": served for served in scheduler.boxes}
         self._own = f"pysqlbox.{uuid.uuid4().hex}"
         self._bell, self._string = socket.socketpair()
 
@@ -122,8 +122,8 @@ class Listener:
             for channel in (self._own, *self._channels):
                 with self._calls.one():
                     connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-            for name in self._channels.values():
-                self._scheduler.wake(name)  # what was sent while nobody listened
+            for box in self._channels.values():
+                self._scheduler.wake(box)  # what was sent while nobody listened
             self._wait(connection)
         finally:
             connection.close()
@@ -157,9 +157,9 @@ class Listener:
             self._told = False
             self._log.info("notifications come through again")
         self.state = "listening"
-        name = self._channels.get(channel)
-        if name is not None:
-            self._scheduler.wake(name)
+        box = self._channels.get(channel)
+        if box is not None:
+            self._scheduler.wake(box)
 
     def _call(self) -> bool:
         """Call itself; whether that went out, as it does not while the database is away."""

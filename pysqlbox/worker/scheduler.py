@@ -73,13 +73,10 @@ class Scheduler:
                 due = NEVER
                 if self._may_exchange():
                     now = time.monotonic()
-                    box = min(self.boxes, key=lambda box: box.due_at(now))
-                    due = box.due_at(now)
-                    if due <= now:
+                    box, due = self._choose(now)
+                    if box is not None and due <= now:
                         box.being_asked(now)
-                        self._exchanging += 1
-                        thread.has_turn = True
-                        self._begin(thread)
+                        self._begin_turn(thread, box)
                         return box
                 if self.ready:
                     self._begin(thread)
@@ -178,16 +175,19 @@ class Scheduler:
         """How many coroutine handlers more could begin now."""
         return 0 if self.coroutines is None else self.coroutines.free_slots
 
-    def wake(self, name: str | None = None) -> None:
+    def wake(self, box: ServedBox | None = None) -> None:
         """Somebody says that a box, or any, has something; a box that is due for longer still comes first."""
         now = time.monotonic()
         with self._changed:
-            for box in self.boxes:
-                if name is None or box.name == name:
-                    box.wakes += 1
-                    if not box.failures:
-                        box.next_poll = min(box.next_poll, now)
+            for each in self.active_boxes() if box is None else (box,):
+                each.wakes += 1
+                if not each.failures:
+                    each.next_poll = min(each.next_poll, now)
             self._changed.notify()
+
+    def active_boxes(self) -> Sequence[ServedBox]:
+        """Those that may have results to settle."""
+        return self.boxes
 
     @property
     def asleep(self) -> bool:
@@ -276,9 +276,19 @@ class Scheduler:
             return not self._exchanging and len(self.ready) <= self.low_water
         return self._exchanging < self.turns
 
+    def _choose(self, now: float) -> tuple[ServedBox | None, float]:
+        """Whom to ask next, and when."""
+        box = min(self.boxes, key=lambda box: box.due_at(now))
+        return box, box.due_at(now)
+
     def _begin(self, thread: WorkerThread) -> None:
         thread.at_work = True
         self._busy += 1
+
+    def _begin_turn(self, thread: WorkerThread, box: ServedBox) -> None:
+        self._exchanging += 1
+        thread.has_turn, thread.asked, thread.turn_began = True, box, time.monotonic()
+        self._begin(thread)
 
     def _leave(self, thread: WorkerThread) -> None:
         if thread.at_work:

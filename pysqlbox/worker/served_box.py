@@ -13,7 +13,8 @@ from pysqlbox.worker.outcomes import Outcomes
 from pysqlbox.worker.settings import Settings
 
 if TYPE_CHECKING:
-    from pysqlbox.box import AnyBox
+    from pysqlbox.boxes import AnyBox
+    from pysqlbox.worker.served_store import ServedStore
 
 __all__ = ["JOIN_WAIT", "NEVER", "ServedBox"]
 
@@ -55,9 +56,11 @@ class ServedBox:
         topics: Sequence[str] | None,
         threads: int,
         max_attempts: int | None,
+        store: ServedStore,
     ) -> None:
         """``max_attempts``: the worker's, else the box's; None where this user may not read it."""
         self.queue = box
+        self.store = store
         self.name: str = box.name
         self.log = log_of(box.deployment, box.name)
         self.handlers = handlers

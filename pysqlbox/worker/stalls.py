@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 
 from pysqlbox.errors import AccessDenied, PysqlboxError
 from pysqlbox.worker.assignment import Assignment
@@ -26,25 +27,30 @@ class StallWatch:
     """Looks at each box of one run of a worker, whenever the lease keeper comes by."""
 
     def __init__(
-        self, scheduler: Scheduler, settings: Settings, held: Callable[[ServedBox], Iterable[Assignment]]
+        self,
+        scheduler: Scheduler,
+        settings: Settings,
+        held: Callable[[ServedBox], Iterable[Assignment]],
+        lend: Callable[[ServedBox], AbstractContextManager[WorkerConnection]],
     ) -> None:
-        """``held`` answers what this worker holds of a box."""
+        """``held`` answers what this worker holds of a box, ``lend`` a connection whose calls are short."""
         self._scheduler = scheduler
         self._settings = settings
         self._held = held
+        self._lend = lend
         self._next_look = 0.0
         self._next_ask: dict[ServedBox, float] = {}
 
-    def look(self, connection: WorkerConnection) -> None:
-        """Look, if it is time to; the connection is one whose calls are short."""
+    def look(self) -> None:
+        """Look, if it is time to."""
         now = time.monotonic()
         if self._settings.stall_seconds is None or now < self._next_look or self._scheduler.stopping:
             return
         self._next_look = now + LOOK_SECONDS
-        for box in self._scheduler.boxes:
-            self._look_at(box, connection, now, self._settings.stall_seconds)
+        for box in list(self._scheduler.boxes):
+            self._look_at(box, now, self._settings.stall_seconds)
 
-    def _look_at(self, box: ServedBox, connection: WorkerConnection, now: float, seconds: float) -> None:
+    def _look_at(self, box: ServedBox, now: float, seconds: float) -> None:
         held = list(self._held(box))
         handled = [each for each in held if each.handled]
         timeouts = [each.handler.timeout for each in handled if each.handler and each.handler.timeout]
@@ -57,7 +63,7 @@ class StallWatch:
         if box.stalled_since is not None or box.failures or now < self._next_ask.get(box, 0.0):
             return
         self._next_ask[box] = now + ASK_SECONDS
-        waiting, oldest = self._waiting(box, connection)
+        waiting, oldest = self._waiting(box)
         for each in held:
             not_begun = len(each.held()) - len(each.handled)
             if not_begun > 0:
@@ -69,10 +75,11 @@ class StallWatch:
                 box.name, now - box.moved_at, waiting, oldest, self._reason(handled, now),
             )  # fmt: skip
 
-    def _waiting(self, box: ServedBox, connection: WorkerConnection) -> tuple[int, float]:
+    def _waiting(self, box: ServedBox) -> tuple[int, float]:
         """How many messages the worker could claim if it came to that, and how long the oldest waits."""
         try:
-            rows = connection.call(f"{box.name}_stats", {})
+            with self._lend(box) as connection:
+                rows = connection.call(f"{box.name}_stats", {})
         except AccessDenied as error:
             box.log.debug("%s: cannot tell whether messages wait: %s", box.name, error)
             return 0, 0.0

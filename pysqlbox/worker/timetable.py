@@ -16,8 +16,8 @@ from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, PysqlboxError
 from pysqlbox.messages import Schedule, ScheduleClock
 from pysqlbox.rules import due_times, rule_of
 from pysqlbox.worker.database import WorkerConnection
-from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
+from pysqlbox.worker.served_box import ServedBox
 
 __all__ = ["Timetable"]
 
@@ -33,12 +33,13 @@ SCATTER_SECONDS = 0.05
 class Timetable:
     """The schedules of one outbox, and when to look at them next. All times but that are the server's."""
 
-    def __init__(self, box: str, look_seconds: float, log: StoreLog) -> None:
+    def __init__(self, served: ServedBox, look_seconds: float) -> None:
         """``look_seconds``: how long what somebody else sets may stay unnoticed."""
-        self.box = box
+        self.box = served.name
+        self._served = served
         self.next_at = time.monotonic() + random.uniform(0, SCATTER_SECONDS)
         self._look_seconds = look_seconds
-        self._log = log
+        self._log = served.log
         self._complained: dict[str, float] = {}
 
     def look(self, connection: WorkerConnection, scheduler: Scheduler) -> None:
@@ -98,8 +99,7 @@ class Timetable:
             if not row["fired"]:
                 return  # somebody else has moved it on, or it was changed: it shows again if it is due
             if watching.watcher is not None:
-                (box,) = (each for each in scheduler.boxes if each.name == self.box)
-                watching.watcher.fired(box, schedule, row, time.monotonic() - began)
+                watching.watcher.fired(self._served, schedule, row, time.monotonic() - began)
             self._log.info("%s: schedule %r fired message %s for %s", self.box, schedule.name, row["id"], at)
 
     def _skip(self, connection: WorkerConnection, schedule: Schedule, next_at: datetime | None) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
 from pysqlbox.errors import InvalidState
@@ -28,15 +29,25 @@ class _RollBack(Exception):
     """Ends a transaction whose messages are not done."""
 
 
+class Connections(Protocol):
+    """Where the connections of transactions come from."""
+
+    def connection(self) -> AbstractContextManager[Any]:
+        """A connection in autocommit, given back at the end of the block."""
+
+    def close(self) -> None:
+        """No more are needed."""
+
+
 class Transactions:
     """Runs handlers in transactions, on connections of the worker's own or on the application's."""
 
-    def __init__(self, db: Deployment, owner: UUID, threads: int) -> None:
+    def __init__(self, db: Deployment, owner: UUID, threads: int, pool: Connections | None = None) -> None:
         self._db = db
         self._owner = owner
         # With the worker's other connections no more than two for each thread, and four.
         size = 2 * threads - 1 if threads > 1 else 2
-        self._pool = Pool(db.driver, db.target, size=size)
+        self._pool: Connections = pool or Pool(db.driver, db.target, size=size)
 
     def run(
         self,

@@ -26,8 +26,8 @@ class UnknownTopics:
 
     def __init__(self, policy: UnknownTopicsPolicy) -> None:
         self._policy = policy
-        self._snoozes: OrderedDict[tuple[str, int], float] = OrderedDict()
-        self._warned_at: dict[tuple[str, str], float] = {}
+        self._snoozes: OrderedDict[tuple[str, str, int], float] = OrderedDict()
+        self._warned_at: dict[tuple[str, str, str], float] = {}
 
     def result(self, box: ServedBox, message: Any) -> Result:
         """What to answer for a message."""
@@ -41,9 +41,9 @@ class UnknownTopics:
             )  # fmt: skip
             return Retry(error=reason)
         self._warn(box, message)
-        return Release(delay=self._next_snooze((box.name, message.id)))
+        return Release(delay=self._next_snooze((box.queue.deployment.store, box.name, message.id)))
 
-    def _next_snooze(self, key: tuple[str, int]) -> float:
+    def _next_snooze(self, key: tuple[str, str, int]) -> float:
         delay = min(2 * self._snoozes.pop(key, FIRST_SNOOZE / 2), LONGEST_SNOOZE)
         self._snoozes[key] = delay
         while len(self._snoozes) > REMEMBERED:
@@ -51,7 +51,7 @@ class UnknownTopics:
         return delay
 
     def _warn(self, box: ServedBox, message: Any) -> None:
-        key, now = (box.name, message.topic), time.monotonic()
+        key, now = (box.queue.deployment.store, box.name, message.topic), time.monotonic()
         if now - self._warned_at.get(key, -WARN_SECONDS) >= WARN_SECONDS:
             self._warned_at[key] = now
             box.log.warning(

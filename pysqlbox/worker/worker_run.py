@@ -7,37 +7,29 @@ import functools
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
 
-from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, PysqlboxError
+from pysqlbox.errors import InvalidArgument
 from pysqlbox.logs import about
 from pysqlbox.worker.assignment import Assignment
-from pysqlbox.worker.caretaker import LOCK_SECONDS, Caretaker, Chore
 from pysqlbox.worker.coroutines import Coroutines
-from pysqlbox.worker.database import Database
 from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.figures import Figures
-from pysqlbox.worker.handlers import Handler, Handlers
+from pysqlbox.worker.handlers import Handlers
 from pysqlbox.worker.handling import Handling
 from pysqlbox.worker.health import BoxHealth, DatabaseState, ListenerState, WorkerHealth, moment
 from pysqlbox.worker.hooks import Hooks
-from pysqlbox.worker.joins import join_wait_handler
 from pysqlbox.worker.lease_keeper import LeaseKeeper
-from pysqlbox.worker.logs import log_of
+from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
-from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
+from pysqlbox.worker.served_box import ServedBox
 from pysqlbox.worker.settings import Settings
-from pysqlbox.worker.stalls import StallWatch, is_stuck
+from pysqlbox.worker.stalls import is_stuck
 from pysqlbox.worker.tally import Tally
-from pysqlbox.worker.timetable import Timetable
-from pysqlbox.worker.transactions import Transactions
 from pysqlbox.worker.unknown_topics import UnknownTopics
 from pysqlbox.worker.worker_thread import WorkerThread
-
-if TYPE_CHECKING:
-    from pysqlbox.deployment import Deployment
-    from pysqlbox.worker.listener import Listener
 
 __all__ = ["WorkerRun"]
 
@@ -45,16 +37,14 @@ __all__ = ["WorkerRun"]
 SETTLE_AT_MOST = 3.0
 #: ... and the threads so long to end.
 END_AT_MOST = 1.5
-#: While the database is down at the start, it is asked again after a pause, which doubles up to the last.
-START_PAUSE, LONGEST_START_PAUSE = 0.2, 5.0
 
 
-class WorkerRun:
+class WorkerRun(ABC):
     """What begins with the start of a worker and is over with its end."""
 
     def __init__(
         self,
-        db: Deployment,
+        log: StoreLog,
         settings: Settings,
         handlers: Handlers,
         hooks: Hooks,
@@ -68,20 +58,17 @@ class WorkerRun:
         ended: Callable[[WorkerRun], None],
     ) -> None:
         """``measured``: figures are kept by topic. ``ended`` is told when it is over."""
-        self._db = db
         self._settings = settings
         self._handlers = handlers
         self._hooks = hooks
         self._unknown_topics = unknown_topics
         self._hooks_called = False
-        self._transactions = Transactions(db, owner, threads)
         self._coroutines = Coroutines(settings.async_slots, loop)
         self._owner = owner
         self._thread_count = threads
         self._drain = drain
         self._ended = ended
-        self._log = log_of(db)
-        self._database = Database(db)
+        self._log = log
         self._scheduler: Scheduler | None = None
         self._handling: Handling | None = None
         self._exchange: Exchange | None = None
@@ -95,7 +82,6 @@ class WorkerRun:
         self._workers: list[threading.Thread] = []
         self._helpers: list[threading.Thread] = []
         self._bells: list[Callable[[], None]] = []
-        self._listener: Listener | None = None
         self._tally = Tally()
         self._measured = measured
         #: What ended the run before it had begun.
@@ -103,25 +89,29 @@ class WorkerRun:
 
     # Beginning
 
+    @abstractmethod
     def start(self) -> None:
         """Start the threads; if the database is down, as soon as it is there."""
-        try:
-            for topic in self._handlers.check(self._settings.topics, JOIN_WAIT):
-                self._log.warning("the handler of %r gets nothing: its topic is none of topics=", topic)
-            boxes = self._load_boxes()
-        except DatabaseUnavailable as error:
-            self._log.error("the database cannot be reached, waiting for it: %s", error)
-            self._helpers.append(self._spawn("starter", self._wait_for_database))
-        except BaseException:
-            self._close_early()
-            raise
-        else:
-            try:
-                self._call_on_start()
-            except BaseException:
-                self._close_early()
-                raise
-            self._launch(boxes)
+
+    @abstractmethod
+    def _make_exchange(self, scheduler: Scheduler) -> Exchange: ...
+
+    @abstractmethod
+    def _make_keeper(self, scheduler: Scheduler, handling: Handling, exchange: Exchange) -> LeaseKeeper: ...
+
+    @abstractmethod
+    def _start_helpers(self, scheduler: Scheduler) -> None:
+        """Start the other threads; while it drains, those that are needed for that."""
+
+    @abstractmethod
+    def _must_end_at(self, until: float) -> None:
+        """Nothing waits for the database longer than that."""
+
+    @abstractmethod
+    def _keeper_ended(self) -> None: ...
+
+    @abstractmethod
+    def _close_stores(self) -> None: ...
 
     def _close_early(self) -> None:
         self._over.set()
@@ -138,82 +128,31 @@ class WorkerRun:
         if asyncio.iscoroutine(answer):
             self._coroutines.run(answer)
 
-    def _wait_for_database(self) -> None:
-        pause = START_PAUSE
-        while not self._stopping.wait(pause):
-            pause = min(2 * pause, LONGEST_START_PAUSE)
-            try:
-                boxes = self._load_boxes()
-            except DatabaseUnavailable:
-                continue
-            except PysqlboxError as error:
-                self.failure = error
-                self._stopping.set()
-            else:
-                self._log.info("the database can be reached")
-                try:
-                    self._call_on_start()
-                except Exception as error:  # noqa: BLE001  # the hook is the caller's code, who gets to hear of it
-                    self.failure = error
-                    self._stopping.set()
-                    return
-                self._launch(boxes)
-                return
-
-    def _load_boxes(self) -> list[ServedBox]:
-        settings = self._settings
-        boxes = []
-        connection = self._database.open()
-        try:
-            for name in settings.boxes:
-                box = self._db.box(name)
-                attempts = settings.max_attempts
-                if attempts is None:
-                    setting = connection.setting(box, "max_attempts")
-                    attempts = None if setting is None else int(setting)
-                topics = settings.topics
-                if box.kind == "outbox":
-                    if JOIN_WAIT not in self._handlers:
-                        self._handlers.add(Handler(JOIN_WAIT, join_wait_handler(self._db)), internal=True)
-                    if topics is not None and JOIN_WAIT not in topics:
-                        topics = (*topics, JOIN_WAIT)
-                boxes.append(
-                    ServedBox(
-                        box, self._handlers, settings, topics=topics,
-                        threads=self._thread_count, max_attempts=attempts,
-                    )
-                )  # fmt: skip
-        finally:
-            connection.close()
-        return boxes
-
-    def _launch(self, boxes: list[ServedBox]) -> None:
+    def _launch(self, scheduler: Scheduler) -> None:
         with self._lock:
             if self._stopping.is_set():
                 return
-            settings, handlers = self._settings, self._handlers
             coroutines = self._coroutines
-            scheduler = Scheduler(boxes, threads=self._thread_count, coroutines=coroutines)
-            handling = Handling(scheduler, handlers, settings, self._unknown_topics, self._transactions)
+            handling = Handling(scheduler, self._handlers, self._settings, self._unknown_topics)
             coroutines.serve(scheduler, handling)
-            exchange = Exchange(
-                scheduler, self._owner, settings.lease_seconds, self._database.open, self._worked_on
-            )
-            keeper = LeaseKeeper(
-                scheduler, self._threads, handlers, handling, exchange, coroutines, self._database,
-                self._owner, settings, self._replace, StallWatch(scheduler, settings, self._held),
-            )  # fmt: skip
+            exchange = self._make_exchange(scheduler)
+            keeper = self._make_keeper(scheduler, handling, exchange)
             self._scheduler, self._handling, self._exchange = scheduler, handling, exchange
             self._keeper = keeper
             if self._measured:
                 self.measure()
             for _ in range(self._thread_count):
                 self._add_thread(scheduler, handling, exchange)
-            self._helpers.append(self._spawn("keeper", lambda: keeper.run(self._over.is_set)))
+            self._helpers.append(self._spawn("keeper", lambda: self._keep(keeper)))
             if self._drain:
                 scheduler.drain()
-            else:
-                self._start_helpers(scheduler, exchange)
+            self._start_helpers(scheduler)
+
+    def _keep(self, keeper: LeaseKeeper) -> None:
+        try:
+            keeper.run(self._over.is_set)
+        finally:
+            self._keeper_ended()
 
     def _add_thread(self, scheduler: Scheduler, handling: Handling, exchange: Exchange) -> None:
         thread = WorkerThread(scheduler, handling, exchange, self._coroutines, len(self._threads))
@@ -229,36 +168,6 @@ class WorkerRun:
             scheduler, handling, exchange = self._scheduler, self._handling, self._exchange
             if scheduler is not None and handling is not None and exchange is not None:
                 self._add_thread(scheduler, handling, exchange)
-
-    def _start_helpers(self, scheduler: Scheduler, exchange: Exchange) -> None:
-        if self._settings.listen and self._db.target.dialect == "postgres":
-            from pysqlbox.worker.listener import Listener
-
-            listener = Listener(self._database, scheduler, exchange.connection, self._settings.poll_seconds)
-            self._listener = listener
-            self._bells.append(listener.stop)
-            self._helpers.append(self._spawn("listener", listener.run))
-        chores, timetables = list(self._chores()), list(self._timetables(scheduler))
-        if chores or timetables:
-            connection = self._database.open(lock_seconds=LOCK_SECONDS)
-            caretaker = Caretaker(scheduler, connection, self._owner, chores, timetables)
-            self._helpers.append(self._spawn("caretaker", caretaker.run))
-
-    def _chores(self) -> Iterator[Chore]:
-        settings = self._settings
-        for name in settings.boxes:
-            if settings.reap_seconds is not None:
-                yield Chore("reap", name, settings.reap_seconds, f"{name}_reap", {})
-            if settings.cleanup_seconds is not None:
-                arguments: dict[str, object] = {"retention_seconds": settings.retention}
-                yield Chore("cleanup", name, settings.cleanup_seconds, f"{name}_cleanup", arguments)
-
-    def _timetables(self, scheduler: Scheduler) -> Iterator[Timetable]:
-        seconds = self._settings.schedule_seconds
-        if seconds is not None:
-            for box in scheduler.boxes:
-                if box.queue.kind == "outbox":
-                    yield Timetable(box.name, seconds, box.log)
 
     def _spawn(self, name: str, target: Callable[[], object]) -> threading.Thread:
         """A daemon thread: one that hangs in a handler must not keep the process from ending."""
@@ -299,36 +208,37 @@ class WorkerRun:
         if name is not None and name not in self._settings.boxes:
             raise InvalidArgument(f"box: must be one that this worker serves, not {name!r}")
         if self._scheduler is not None:
-            self._scheduler.wake(name)
+            for box in list(self._scheduler.boxes):
+                if name in (None, box.name):
+                    self._scheduler.wake(box)
 
     def health(self) -> WorkerHealth:
         """How it is doing."""
         scheduler = self._scheduler
         running = not self._stopping.is_set() and self.failure is None
-        listener: ListenerState = "off" if self._listener is None else self._listener.state
         if scheduler is None:
-            database: DatabaseState = "away" if self._helpers else "unknown"
-            boxes = [
-                BoxHealth(
-                    store=self._db.store, box=name, running=running, last_claim_at=None, last_settle_at=None,
-                    in_flight=0, stuck_handlers=0, database=database, listener=listener, asleep=False,
-                    stalled_since=None,
-                )
-                for name in self._settings.boxes
-            ]  # fmt: skip
+            boxes = self._health_before(running)
         else:
-            boxes = [self._health_of(box, running, listener) for box in scheduler.boxes]
+            boxes = [self._health_of(box, running) for box in list(scheduler.boxes)]
         return WorkerHealth(running=running, boxes=tuple(boxes))
 
-    def _health_of(self, box: ServedBox, running: bool, listener: ListenerState) -> BoxHealth:
+    @abstractmethod
+    def _health_before(self, running: bool) -> list[BoxHealth]:
+        """What there is to say before anything has begun."""
+
+    @abstractmethod
+    def _hears(self, box: ServedBox) -> ListenerState:
+        """Whether notifications about a box come through."""
+
+    def _health_of(self, box: ServedBox, running: bool) -> BoxHealth:
         held = self._held(box)
         database: DatabaseState = "unknown" if box.claimed_at is None else "ok"
         if box.failures:
             database = "away"
-        elif self._database.is_silent:
+        elif box.store.database.is_silent:
             database = "silent"
         return BoxHealth(
-            store=self._db.store,
+            store=box.queue.deployment.store,
             box=box.name,
             running=running,
             last_claim_at=moment(box.claimed_at),
@@ -336,7 +246,7 @@ class WorkerRun:
             in_flight=sum(len(each.held()) for each in held),
             stuck_handlers=sum(is_stuck(each, self._settings) for each in held),
             database=database,
-            listener=listener,
+            listener=self._hears(box),
             asleep=box.asleep,
             stalled_since=moment(box.stalled_since),
         )
@@ -412,7 +322,7 @@ class WorkerRun:
                 time.sleep(0.005)
                 self._release_not_begun()  # a claim may have been under way
             self._release_not_begun()
-            self._database.must_end_at = time.monotonic() + SETTLE_AT_MOST
+            self._must_end_at(time.monotonic() + SETTLE_AT_MOST)
             self._clean = not self._abandon_running()
             self._settle_the_last()
             self._call_on_stop()
@@ -427,9 +337,7 @@ class WorkerRun:
             ]  # fmt: skip
             for thread in [*waited_for, *self._helpers]:
                 thread.join(max(0.0, last - time.monotonic()))
-            self._transactions.close()
-            if self._exchange is not None:
-                self._exchange.close()
+            self._close_stores()
             self._report_unsettled()
             self._ended(self)
             return self._clean
@@ -463,7 +371,8 @@ class WorkerRun:
 
     def _settle_the_last(self) -> None:
         """Let the lease keeper settle what there is, while there is time."""
-        while self._unsettled() and time.monotonic() < self._database.must_end_at:
+        until = time.monotonic() + SETTLE_AT_MOST
+        while self._unsettled() and time.monotonic() < until:
             time.sleep(0.005)
 
     def _unsettled(self) -> int:

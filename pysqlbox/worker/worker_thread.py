@@ -42,6 +42,10 @@ class WorkerThread:
         #: What it works on; the lease keeper looks at it.
         self.assignment: Assignment | None = None
         self.has_turn = False
+        #: Whom it talks to the database about, since when, and whether that may take long.
+        self.asked: ServedBox | None = None
+        self.turn_began = 0.0
+        self.is_doubtful = False
         self.at_work = False
         self.hanging = False
         self.superfluous = False

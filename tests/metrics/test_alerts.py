@@ -18,6 +18,8 @@ import pytest
 import pysqlbox
 from pysqlbox import Retries, metrics
 from pysqlbox.metrics import exporter, shipped
+from pysqlbox.worker import listener
+from pysqlbox.worker.database_postgres import PostgresConnection
 from tests.contract.support import OWNER
 from tests.metrics.conftest import MakeWorker
 from tests.metrics.promtool import needs_promtool, promtool
@@ -76,6 +78,20 @@ def nothing_moves(scene: Scene) -> None:
     scene.hang()
     scene.deployment.outbox.enqueue("t", "p")
     scene.db.advance(400)
+
+
+def worker_stalled(scene: Scene) -> None:
+    nothing_moves(scene)
+    until(lambda: scene.worker.health().boxes[0].stalled_since, 30)
+
+
+def worker_deaf(scene: Scene) -> None:
+    """Notifications are swallowed, as by a pooler in transaction mode."""
+    scene.worker.stop()
+    scene.patch.setattr(listener, "HEAR_SECONDS", 0.05)
+    scene.patch.setattr(PostgresConnection, "notify", lambda _self, _channel: None)
+    scene.worker.start()
+    until(lambda: scene.worker.health().boxes[0].listener == "deaf", 30)
 
 
 def dead_letters(scene: Scene) -> None:
@@ -160,6 +176,8 @@ PROVOKED: Mapping[str, Callable[[Scene], None]] = {
     "PysqlboxMessagesWait": messages_wait,
     "PysqlboxNobodyWorks": nobody_works,
     "PysqlboxNothingMoves": nothing_moves,
+    "PysqlboxWorkerStalled": worker_stalled,
+    "PysqlboxWorkerDeaf": worker_deaf,
     "PysqlboxDeadLetters": dead_letters,
     "PysqlboxOldDeadLetters": old_dead_letters,
     "PysqlboxExpiredLeases": expired_leases,
@@ -180,7 +198,7 @@ def scene(
 ) -> Iterator[Scene]:
     """All is well: a message was handled, upkeep was done."""
     monkeypatch.setattr(exporter, "SHARE", 1.0)
-    worker = make(threads=1, lease_seconds=DAY)
+    worker = make(threads=1, lease_seconds=DAY, stall_seconds=0.5)
     at_work, go_on = threading.Event(), threading.Event()
     go_on.set()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -11,6 +13,7 @@ import pytest
 
 import pysqlbox
 from pysqlbox import DeadLetter, InvalidArgument, Release, Retry, metrics
+from pysqlbox.metrics import server
 from tests.contract.support import OWNER
 from tests.metrics.conftest import MakeWorker
 from tests.metrics.reading import Sample, read, value
@@ -52,7 +55,7 @@ def test_every_outcome_is_counted_by_topic(deployment: pysqlbox.Deployment, make
         raise RuntimeError("no")
 
     @worker.batch_handler("batch")
-    def _(messages: list[object]) -> list[object]:
+    def _(messages: list[object]) -> list[pysqlbox.Result | None]:
         return [Retry(delay=600), *[None] * (len(messages) - 1)]
 
     @worker.handler("whole", transactional=True)
@@ -209,6 +212,30 @@ def test_a_running_worker_is_asked_over_http(deployment: pysqlbox.Deployment, ma
             urllib.request.urlopen(f"{address}/other", timeout=30)
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"{address}/metrics", timeout=30)
+
+
+def test_clients_that_never_end_take_no_more_than_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are let go after a while, others are sent away meanwhile, and then everybody is served again."""
+    monkeypatch.setattr(server, "AT_ONCE", 3)
+    monkeypatch.setattr(server._Handler, "timeout", 1.0)
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(metrics.serving(("127.0.0.1", 0), lambda: "told\n"))
+        address = ("127.0.0.1", port)
+        for _ in range(3):
+            stack.enter_context(socket.create_connection(address)).sendall(b"GET /met")
+        late = stack.enter_context(socket.create_connection(address))
+        late.settimeout(30)
+        assert late.recv(10) == b""
+
+        def is_served() -> bool:
+            with (
+                contextlib.suppress(OSError),
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer,
+            ):
+                return bool(answer.read() == b"told\n")
+            return False
+
+        until(is_served, 30)
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,15 @@ def test_a_routine_that_was_dropped_meanwhile() -> None:
     assert type(postgres.map_error(psycopg.errors.InternalError_())) is PysqlboxError
 
 
+def test_a_procedure_that_was_dropped_meanwhile() -> None:
+    """As Babelfish says it, which has no number of its own for it."""
+    pyodbc = pytest.importorskip("pyodbc", reason="the extra pysqlbox[mssql] is not installed")
+    text = "[42000] [x][y][SQL Server]cache lookup failed for function 336802 (33557097) (SQLExecDirectW)"
+    error = pyodbc.ProgrammingError("42000", text)
+    assert mssql.is_conflict(error)
+    assert type(mssql.map_error(error)) is DatabaseUnavailable
+
+
 def test_a_place_without_ids() -> None:
     """As each server says it."""
     pyodbc = pytest.importorskip("pyodbc", reason="the extra pysqlbox[mssql] is not installed")

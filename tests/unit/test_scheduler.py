@@ -16,9 +16,11 @@ def _served() -> ServedBox:
     queue: Any = SimpleNamespace(
         name="outbox", deployment=SimpleNamespace(store="test", schema="infra", store_key=None)
     )
+    store: Any = SimpleNamespace()
     return ServedBox(
-        queue, Handlers(), Settings(poll_seconds=60.0), topics=None, threads=1, max_attempts=None
-    )
+        queue, Handlers(), Settings(poll_seconds=60.0),
+        topics=None, threads=1, max_attempts=None, store=store,
+    )  # fmt: skip
 
 
 def _found_nothing(scheduler: Scheduler, box: ServedBox, wakes: int) -> None:
@@ -32,7 +34,7 @@ def test_what_is_announced_during_a_claim_is_asked_for_at_once() -> None:
     scheduler = Scheduler([box], threads=1)
     box.last_work = time.monotonic() - 30
     wakes = box.wakes
-    scheduler.wake("outbox")
+    scheduler.wake(box)
     _found_nothing(scheduler, box, wakes)
     assert box.next_poll <= time.monotonic()
 
@@ -44,5 +46,5 @@ def test_a_claim_that_finds_nothing_is_followed_by_a_pause() -> None:
     box.last_work = time.monotonic() - 3
     _found_nothing(scheduler, box, box.wakes)
     assert box.next_poll > time.monotonic() + 1
-    scheduler.wake("outbox")
+    scheduler.wake(box)
     assert box.next_poll <= time.monotonic()

@@ -57,7 +57,8 @@ def test_a_message_without_a_handler_is_put_back_for_five_minutes_at_most() -> N
     from pysqlbox.worker.unknown_topics import UnknownTopics
 
     unknown = UnknownTopics("snooze")
-    box: Any = SimpleNamespace(name="outbox", log=logging.getLogger("x"))
+    queue = SimpleNamespace(deployment=SimpleNamespace(store="x"))
+    box: Any = SimpleNamespace(name="outbox", queue=queue, log=logging.getLogger("x"))
     message = SimpleNamespace(id=1, topic="t")
     delays = [unknown.result(box, message) for _ in range(9)]
     assert [d.delay for d in delays if isinstance(d, Release)] == [5, 10, 20, 40, 80, 160, 300, 300, 300]

@@ -32,7 +32,11 @@ def served(handlers: Handlers | None = None, *, batch_size: int = 50, threads: i
         name="outbox", deployment=SimpleNamespace(store="test", schema="infra", store_key=None)
     )
     settings = Settings(batch_size=batch_size, poll_seconds=60.0)
-    return ServedBox(queue, handlers or Handlers(), settings, topics=None, threads=threads, max_attempts=None)
+    store: Any = SimpleNamespace()
+    return ServedBox(
+        queue, handlers or Handlers(), settings,
+        topics=None, threads=threads, max_attempts=None, store=store,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from pysqlbox.worker import (
     coroutines,
     database,
     database_postgres,
+    deployment_run,
     exchange,
     handlers,
     handling,
@@ -262,7 +263,7 @@ PLANTED = [
         test_outages.test_a_silent_database_is_reported_within_ten_seconds_and_holds_up_no_end, patience=0.8,
     ),
     bug(
-        "a worker does not wait for its database", worker_run.WorkerRun, "start",
+        "a worker does not wait for its database", deployment_run.DeploymentRun, "start",
         "except DatabaseUnavailable as error:", "except ZeroDivisionError as error:",
         test_outages.test_a_worker_can_be_stopped_while_it_waits_for_the_database,
     ),
@@ -278,7 +279,7 @@ PLANTED = [
     ),
     bug(
         "a listener believes that nothing came before it", listener.Listener, "_listen",
-        "self._scheduler.wake(name)", "pass",
+        "self._scheduler.wake(box)", "pass",
         test_guards.test_what_was_sent_before_anybody_listened_waits_for_no_poll, patience=0.5,
     ),
     bug(

@@ -213,10 +213,10 @@ def test_a_schedule_that_somebody_keeps_locked_holds_up_the_others_for_a_moment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Somebody begins to change it just when the worker has seen that it is due, and does not end."""
-    from pysqlbox.worker import worker_run
+    from pysqlbox.worker import deployment_run
     from pysqlbox.worker.database_postgres import PostgresConnection
 
-    monkeypatch.setattr(worker_run, "LOCK_SECONDS", 0.5)
+    monkeypatch.setattr(deployment_run, "LOCK_SECONDS", 0.5)
     call = PostgresConnection.call
     with db.session() as stranger:
 

@@ -8,7 +8,9 @@ from typing import Any
 PAGES: dict[str, str] = {
     "index.md": "README.md",
     "tutorial.md": "docs/tutorial.md",
+    "tour.md": "docs/tour.md",
     "worker.md": "docs/worker.md",
+    "python.md": "docs/python.md",
     "testing.md": "docs/testing.md",
     "joins.md": "docs/joins.md",
     "schedules.md": "docs/schedules.md",
@@ -37,6 +39,7 @@ MENU: list[dict[str, Any]] = [
         "Start": [
             "index.md",
             {"Tutorial": "tutorial.md"},
+            {"Tour": "tour.md"},
             {"Changes": "changelog.md"},
             {"Contributing": "contributing.md"},
         ]
@@ -44,6 +47,7 @@ MENU: list[dict[str, Any]] = [
     {
         "Guides": [
             {"Boxes, handlers and workers": "worker.md"},
+            {"asyncio, transactions and types": "python.md"},
             {"Testing an application": "testing.md"},
             {"Joins and the ledger": "joins.md"},
             {"Schedules": "schedules.md"},

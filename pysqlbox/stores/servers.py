@@ -1,0 +1,280 @@
+"""The servers that stores are on, and the connections that one worker may have to each of them.
+
+A connection belongs to a database, whose stores (schemas) share it. What nobody uses stays open as long as
+there is room; beyond that the one that was used longest ago makes way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pysqlbox.drivers import Target
+from pysqlbox.drivers.url import read_odbc
+from pysqlbox.errors import DatabaseUnavailable
+from pysqlbox.worker.database import CALL_SECONDS, Database, WorkerConnection
+
+if TYPE_CHECKING:
+    from pysqlbox.deployment import Deployment
+    from pysqlbox.stores.served import StoreBox
+
+__all__ = ["Kept", "NoRoom", "ServedDatabase", "Server", "server_name"]
+
+#: A connection that makes way although it was busy so recently means that the budget is small.
+BUSY_SECONDS = 10.0
+
+
+class NoRoom(DatabaseUnavailable):
+    """Every connection that the worker may have to this server is in use."""
+
+
+def server_name(target: Target) -> str:
+    """Which server a database is on, as far as its address tells."""
+    if target.dialect == "postgres":
+        from psycopg.conninfo import conninfo_to_dict
+
+        given = conninfo_to_dict(target.dsn)
+        host = given.get("hostaddr") or given.get("host") or given.get("service") or "local"
+        return f"postgresql {host}:{given.get('port') or 5432}".lower()
+    entries = {key.lower(): value for key, value in read_odbc(target.dsn).items()}
+    host = entries.get("server") or entries.get("servername") or entries.get("dsn") or "local"
+    return f"mssql {host}{',' + entries['port'] if 'port' in entries else ''}".lower()
+
+
+class Kept:
+    """A connection within a server's budget."""
+
+    __slots__ = ("database", "ear", "raw", "used_at", "worked_at", "worker")
+
+    def __init__(self, database: ServedDatabase) -> None:
+        self.database = database
+        #: What claims and settles go through, or ...
+        self.worker: WorkerConnection | None = None
+        #: ... what a transactional handler writes through.
+        self.raw: Any = None
+        #: The driver's connection on which this one listens, if it does.
+        self.ear: Any = None
+        self.used_at = 0.0
+        self.worked_at = float("-inf")
+
+    def close(self) -> None:
+        """Close it, if it is open."""
+        self.ear = None
+        if self.database.ear is self:
+            self.database.ear = None
+        if self.worker is not None:
+            self.worker.close()
+        if self.raw is not None:
+            with contextlib.suppress(self.database.driver.database_error()):
+                self.raw.close()
+            self.raw = None
+
+
+class ServedDatabase:
+    """One database of a server, with the boxes that are served in it."""
+
+    def __init__(self, server: Server, db: Deployment) -> None:
+        self.server = server
+        self.target = db.target
+        self.driver = db.driver
+        self.calls = Database(db)
+        self.boxes: dict[str, StoreBox] = {}
+        #: What the server calls it, once it was asked.
+        self.name: str | None = None
+        #: The connection that listens for its boxes, and the channels that it listens to.
+        self.ear: Kept | None = None
+        self.heard: set[str] = set()
+        #: By how many seconds the server's clock is ahead of ours.
+        self.ahead = 0.0
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether it can tell us of what comes."""
+        ear = self.ear
+        return ear is not None and ear.ear is not None and not ear.ear.closed
+
+    @property
+    def is_postgres(self) -> bool:
+        """Whether it tells by itself that something has happened."""
+        return self.target.dialect == "postgres"
+
+
+class Server:
+    """The connections to one server: never more than ``budget``."""
+
+    def __init__(self, name: str, budget: int) -> None:
+        self.name = name
+        self.budget = budget
+        self.databases: dict[str, ServedDatabase] = {}
+        #: Whether the last call to it was answered.
+        self.is_answering = True
+        #: How often a connection had to make way that was busy a moment ago.
+        self.crowded = 0
+        self._free: list[Kept] = []
+        self._open = 0
+        self._closed = False
+        self._changed = threading.Condition()
+
+    @property
+    def has_room(self) -> bool:
+        """Whether somebody could be lent a connection now."""
+        return bool(self._free) or self._open < self.budget
+
+    @property
+    def open(self) -> int:
+        """How many connections there are."""
+        return self._open
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there are more databases than connections."""
+        return len(self.databases) > self.budget
+
+    @contextlib.contextmanager
+    def lend(
+        self,
+        database: ServedDatabase,
+        *,
+        raw: bool = False,
+        limit: float | None = None,
+        meanwhile: Callable[[], None] | None = None,
+        wait_seconds: float = 1.0,
+    ) -> Iterator[Kept]:
+        """A connection to a database; NoRoom if none becomes free in time. ``limit``: of each call."""
+        kept = self._take(database, raw, wait_seconds)
+        try:
+            if kept.worker is not None:
+                kept.worker.calls.limit = CALL_SECONDS if limit is None else limit
+                kept.worker.calls.meanwhile = meanwhile
+            yield kept
+        except BaseException:
+            if raw:
+                self._drop(kept)
+                kept = None  # type: ignore[assignment]  # nothing to give back
+            raise
+        finally:
+            if kept is not None:
+                self._give_back(kept)
+
+    def take_extra(self) -> bool:
+        """Count a connection that somebody keeps for good; False if there is no room for one."""
+        with self._changed:
+            if self._open >= self.budget:
+                return False
+            self._open += 1
+            return True
+
+    def drop_extra(self) -> None:
+        """That connection is no more."""
+        with self._changed:
+            self._open -= 1
+            self._changed.notify()
+
+    def ears(self) -> list[Kept]:
+        """The connections that listen and that nobody uses."""
+        with self._changed:
+            return [kept for kept in self._free if kept.ear is not None]
+
+    def hear(self, kept: Kept) -> tuple[list[str], bool]:
+        """The channels on which something has come, of a connection that nobody uses; whether it is alive."""
+        with self._changed:
+            if kept not in self._free or kept.ear is None:
+                return [], True
+            link = kept.ear.pgconn
+            found = []
+            try:
+                link.consume_input()
+                while (notify := link.notifies()) is not None:
+                    found.append(notify.relname.decode())
+            except Exception:  # noqa: BLE001  # whatever libpq says, it is of no more use
+                found, alive = [], False
+            else:
+                alive = kept.ear.closed is False and link.status == 0
+            if not alive:
+                self._free.remove(kept)
+                self._open -= 1
+                self._changed.notify()
+        if not alive:
+            kept.close()
+        return found, alive
+
+    def forget(self, database: ServedDatabase) -> None:
+        """Nothing is served there any more."""
+        with self._changed:
+            gone = [kept for kept in self._free if kept.database is database]
+            self._free = [kept for kept in self._free if kept.database is not database]
+            self._open -= len(gone)
+            self.databases = {dsn: each for dsn, each in self.databases.items() if each is not database}
+            self._changed.notify_all()
+        for kept in gone:
+            kept.close()
+
+    def close(self) -> None:
+        """Close what is free now, and the rest when it comes back."""
+        with self._changed:
+            self._closed = True
+            free, self._free = self._free, []
+            self._open -= len(free)
+        for kept in free:
+            kept.close()
+
+    def _take(self, database: ServedDatabase, raw: bool, wait_seconds: float) -> Kept:
+        until = time.monotonic() + wait_seconds
+        evicted: Kept | None = None
+        with self._changed:
+            while True:
+                kept = self._find(database, raw)
+                if kept is not None:
+                    self._free.remove(kept)
+                    return kept
+                if self._open < self.budget:
+                    self._open += 1
+                    break
+                if self._free:
+                    evicted = min(self._free, key=lambda each: (each.ear is not None, each.used_at))
+                    self._free.remove(evicted)
+                    if evicted.ear and time.monotonic() - evicted.worked_at < BUSY_SECONDS:
+                        self.crowded += 1
+                    break
+                left = until - time.monotonic()
+                if left <= 0:
+                    raise NoRoom(f"{self.name}: all {self.budget} connections are in use (connections)")
+                self._changed.wait(left)
+        if evicted is not None:
+            evicted.close()
+        kept = Kept(database)
+        if not raw:
+            kept.worker = database.calls.open()
+        return kept
+
+    def _find(self, database: ServedDatabase, raw: bool) -> Kept | None:
+        """A free one of that database; the one that listens first, so that it stays."""
+        found = None
+        for kept in self._free:
+            if kept.database is database and (kept.worker is None) == raw:
+                found = kept
+                if kept.ear is not None:
+                    break
+        return found
+
+    def _give_back(self, kept: Kept) -> None:
+        kept.used_at = time.monotonic()
+        with self._changed:
+            known = self.databases.get(kept.database.target.dsn) is kept.database
+            keep = not self._closed and known
+            if keep:
+                self._free.append(kept)
+            else:
+                self._open -= 1
+            self._changed.notify()
+        if not keep:
+            kept.close()
+
+    def _drop(self, kept: Kept) -> None:
+        kept.close()
+        with self._changed:
+            self._open -= 1
+            self._changed.notify()
