@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,3 +86,19 @@ def test_tenants(database: Database, tmp_path: Path) -> None:
         until(lambda: deployed("west"))
         at_once(30, lambda n: ask(f"{url}/{[*urls][n % 3]}/orders", {}))
         until(lambda: all(shipped(tenant) for tenant in urls))
+
+
+def test_fastapi(database: Database) -> None:
+    """The worker is in the application's lifespan, and the dashboard is there."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    env = environment(DATABASE_URL=database("fastapi_shop"))
+    command = ("-m", "uvicorn", "shop:app", "--port", str(port))
+    with running(EXAMPLES / "fastapi_shop", *command, env=env, codes=(0, -15)):
+        until(lambda: ask(f"{url}/totals") == {"orders": 0, "invoices": 0})
+        headers = {"Content-Type": "application/json"}
+        at_once(40, lambda n: ask(f"{url}/orders", {"customer": f"c{n % 3}", "cents": n}, headers))
+        until(lambda: bool(ask(f"{url}/totals")["invoices"] == 40))
+        assert ask(f"{url}/ops/readyz")
+        with urllib.request.urlopen(f"{url}/ops/") as page:
+            assert "outbox" in page.read().decode()
