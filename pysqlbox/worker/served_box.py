@@ -62,6 +62,9 @@ class ServedBox:
         self.queue = box
         self.store = store
         self.name: str = box.name
+        key = box.deployment.store_key
+        #: What figures are kept by.
+        self.key = (None if key is None else str(key), self.name)
         self.log = log_of(box.deployment, box.name)
         self.handlers = handlers
         self.settings = settings
