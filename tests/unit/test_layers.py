@@ -28,7 +28,8 @@ LAYERS = """
     async_deployment
     deploy
     worker
-    stores metrics relays
+    stores relays
+    metrics
     pysqlbox
     testing dashboard otel
     service
