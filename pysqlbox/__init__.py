@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from pysqlbox.ledger import (
         Ledger,
     )
+    from pysqlbox.manager import (
+        Manager,
+    )
     from pysqlbox.messages import (
         AlreadyProcessed,
         AuditEntry,
@@ -101,6 +104,9 @@ if TYPE_CHECKING:
         Undecodable,
         message,
     )
+    from pysqlbox.upkeep import (
+        Upkeep,
+    )
     from pysqlbox.worker import (
         Ack,
         DeadLetter,
@@ -148,6 +154,7 @@ __all__ = [
     "LedgerKey",
     "ListedInboxMessage",
     "ListedOutboxMessage",
+    "Manager",
     "NonRetryable",
     "NotFound",
     "Outbox",
@@ -174,6 +181,7 @@ __all__ = [
     "Stores",
     "TopicStats",
     "Undecodable",
+    "Upkeep",
     "WaitEnqueued",
     "Weighted",
     "Worker",
@@ -199,6 +207,7 @@ _HOMES = {
     "inbox": ("Inbox",),
     "joins": ("Joins",),
     "ledger": ("Ledger",),
+    "manager": ("Manager",),
     "messages": (
         "AlreadyProcessed",
         "AuditEntry",
@@ -251,6 +260,7 @@ _HOMES = {
         "Undecodable",
         "message",
     ),
+    "upkeep": ("Upkeep",),
     "worker": (
         "Ack",
         "DeadLetter",

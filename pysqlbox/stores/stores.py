@@ -21,7 +21,7 @@ from pysqlbox.stores.discovery import Found, Source, discover, discover_async
 from pysqlbox.stores.each import AT_ONCE, report
 from pysqlbox.stores.keys import key_text
 from pysqlbox.stores.places import Places
-from pysqlbox.stores.reports import Refreshed, StoreDoctor, StoreMigration, StoreStats
+from pysqlbox.stores.reports import Refreshed, StoreDoctor, StoreMigration, StoreStats, StoreUpkeep
 from pysqlbox.stores.store import ConnectOptions, Store, open_store, signature
 from pysqlbox.worker.handlers import seconds
 
@@ -300,6 +300,19 @@ class Stores:
             return StoreDoctor(store.key, not any(each.is_bad for each in findings), findings=findings)
 
         return report(self.current(keys), parallel, doctor, StoreDoctor)
+
+    def upkeep(
+        self,
+        keys: Iterable[StoreKey] | None = None,
+        parallel: int = AT_ONCE,
+        *,
+        boxes: Iterable[str] | None = None,
+        **options: Any,
+    ) -> list[StoreUpkeep]:
+        """Reap and clean each store until nothing is left; options as of ``pysqlbox.Upkeep``."""
+        from pysqlbox.upkeep import Upkeep
+
+        return Upkeep(self, parallel=parallel, **options).run_once(boxes, keys=keys)
 
     def worker(
         self,

@@ -22,10 +22,10 @@ AccessDenied Ack AlreadyProcessed Audit AuditEntry BoxMetrics Busy DatabaseUnava
 DeadLetter DeadLetterCause Deployment DrainFirst DriverMissing Enqueued Extended Finding Group
 HashRing Idempotent Inbox InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState
 Join JoinResolution Joins JsonSerializer Ledger LedgerClaim LedgerEntry LedgerKey ListedInboxMessage
-ListedOutboxMessage NonRetryable NotFound Outbox OutboxDeadLetter OutboxMessage OutboxStore
+ListedOutboxMessage Manager NonRetryable NotFound Outbox OutboxDeadLetter OutboxMessage OutboxStore
 PackageMissing PysqlboxError Release Result Retried Retries Retry RoundRobin Router Schedule
 ScheduleClock ScheduleFired Schedules SchemaMismatch Serializer StoredInboxMessage
-StoredOutboxMessage Stores TopicStats Undecodable WaitEnqueued Weighted Worker WorkerSeen
+StoredOutboxMessage Stores TopicStats Undecodable Upkeep WaitEnqueued Weighted Worker WorkerSeen
 __version__ connect message
 """
 """What the package exports; a name that is gone or new is a change of what callers rely on."""
