@@ -21,7 +21,12 @@ from pysqlbox.errors import (
 )
 
 if TYPE_CHECKING:
+    from pysqlbox.async_deployment import (
+        AsyncDeployment,
+        connect_async,
+    )
     from pysqlbox.audit import (
+        AsyncAudit,
         Audit,
     )
     from pysqlbox.deployment import (
@@ -33,12 +38,15 @@ if TYPE_CHECKING:
         Idempotent,
     )
     from pysqlbox.inbox import (
+        AsyncInbox,
         Inbox,
     )
     from pysqlbox.joins import (
+        AsyncJoins,
         Joins,
     )
     from pysqlbox.ledger import (
+        AsyncLedger,
         Ledger,
     )
     from pysqlbox.manager import (
@@ -77,12 +85,14 @@ if TYPE_CHECKING:
         WorkerSeen,
     )
     from pysqlbox.outbox import (
+        AsyncOutbox,
         Outbox,
     )
     from pysqlbox.retry import (
         Retries,
     )
     from pysqlbox.schedules import (
+        AsyncSchedules,
         Schedules,
     )
     from pysqlbox.serializer import (
@@ -121,6 +131,13 @@ __all__ = [
     "AccessDenied",
     "Ack",
     "AlreadyProcessed",
+    "AsyncAudit",
+    "AsyncDeployment",
+    "AsyncInbox",
+    "AsyncJoins",
+    "AsyncLedger",
+    "AsyncOutbox",
+    "AsyncSchedules",
     "Audit",
     "AuditEntry",
     "BoxMetrics",
@@ -188,6 +205,7 @@ __all__ = [
     "WorkerSeen",
     "__version__",
     "connect",
+    "connect_async",
     "message",
 ]
 
@@ -195,7 +213,8 @@ __version__ = "0.1.0"
 
 #: The module of each name that is not imported at once, as the imports above say it to type checkers.
 _HOMES = {
-    "audit": ("Audit",),
+    "async_deployment": ("AsyncDeployment", "connect_async"),
+    "audit": ("AsyncAudit", "Audit"),
     "deployment": (
         "Deployment",
         "connect",
@@ -204,9 +223,9 @@ _HOMES = {
         "Busy",
         "Idempotent",
     ),
-    "inbox": ("Inbox",),
-    "joins": ("Joins",),
-    "ledger": ("Ledger",),
+    "inbox": ("AsyncInbox", "Inbox"),
+    "joins": ("AsyncJoins", "Joins"),
+    "ledger": ("AsyncLedger", "Ledger"),
     "manager": ("Manager",),
     "messages": (
         "AlreadyProcessed",
@@ -240,9 +259,9 @@ _HOMES = {
         "WaitEnqueued",
         "WorkerSeen",
     ),
-    "outbox": ("Outbox",),
+    "outbox": ("AsyncOutbox", "Outbox"),
     "retry": ("Retries",),
-    "schedules": ("Schedules",),
+    "schedules": ("AsyncSchedules", "Schedules"),
     "serializer": (
         "JsonSerializer",
         "Serializer",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from uuid import UUID
 
@@ -26,11 +26,12 @@ from pysqlbox.drivers import Values
 from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import DeadCause, DeadLetterCause, Extended, Group, Retried, TopicStats, WorkerSeen
 from pysqlbox.names import Kind
+from pysqlbox.steps import Call, Named, Steps, routine
 
 if TYPE_CHECKING:
-    from pysqlbox.deployment import Deployment
+    from pysqlbox.deployment_base import DeploymentBase
 
-__all__ = ["AnyBox", "Box", "rows_with_headers"]
+__all__ = ["BoxMethods", "rows_with_headers"]
 
 Message = TypeVar("Message")
 Stored = TypeVar("Stored")
@@ -52,7 +53,7 @@ def rows_with_headers(rows: list[Values], position: int) -> list[Values]:
     ]
 
 
-class Box(ABC, Generic[Message, Stored, Listed, Dead]):
+class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
     """One box of a deployment. Every method is the routine of its name, in one step.
 
     ``connection=`` takes the caller's open connection, so that the step joins the caller's transaction.
@@ -69,19 +70,11 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
     #: Where the status is among the columns of a list.
     listed_status: ClassVar[int]
 
-    def __init__(self, db: Deployment, name: str) -> None:
-        self.deployment = db
-        self.name = name
+    def __init__(self, db: DeploymentBase, name: str) -> None:
+        super().__init__(db, name)
         self._log = DeploymentLog(f"pysqlbox.{name}", db, name)
 
-    def __repr__(self) -> str:
-        db = self.deployment
-        return f"<pysqlbox.{type(self).__name__} {self.name!r} of {db.target} schema={db.schema!r}>"
-
-    @abstractmethod
-    def enqueue_many(self, messages: Iterable[Mapping[str, object]], *, connection: Any = None) -> Any:
-        """Write many messages, or none if one of them is wrong."""
-
+    @routine
     def claim(
         self,
         owner_token: UUID,
@@ -90,21 +83,23 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
         batch_size: int = 50,
         topics: Iterable[str] | None = None,
         connection: Any = None,
-    ) -> _List[Message]:
+    ) -> Call[_List[Message]]:
         """Take up to ``batch_size`` messages under a lease, in claim order; ``topics`` limits it to those."""
         arguments: dict[str, object] = {
             "owner_token": uuid_of("owner_token", owner_token),
             "lease_seconds": whole_seconds("lease_seconds", lease_seconds),
             "batch_size": integer("batch_size", batch_size),
         }
-        rows = self._call("claim", given(arguments, {"topics": text_list("topics", topics)}), connection)
-        return self._claimed(rows, owner_token)
+        given(arguments, {"topics": text_list("topics", topics)})
+        return Call(f"{self.name}_claim", arguments, connection, False, partial(self._claimed, owner_token))
 
-    def ack(self, owner_token: UUID, ids: Ids, *, connection: Any = None) -> int:
+    @routine
+    def ack(self, owner_token: UUID, ids: Ids, *, connection: Any = None) -> Call[int]:
         """Make messages Done; answers how many of them this owner still held."""
         arguments = _held(owner_token, ids)
         return self._affected("ack", arguments, connection)
 
+    @routine
     def abandon(
         self,
         owner_token: UUID,
@@ -113,12 +108,13 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
         last_error: str | None = None,
         delay_seconds: Delay | None = None,
         connection: Any = None,
-    ) -> int:
+    ) -> Call[int]:
         """Give messages back for another try, after a delay or under the box's backoff; counts an attempt."""
         arguments = _held(owner_token, ids)
         optional = {"last_error": last_error, "delay_seconds": delay("delay_seconds", delay_seconds)}
         return self._affected("abandon", given(arguments, optional), connection)
 
+    @routine
     def retry(
         self,
         owner_token: UUID,
@@ -128,7 +124,7 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
         delay_seconds: Delay | None = None,
         max_attempts: int | None = None,
         connection: Any = None,
-    ) -> Retried:
+    ) -> Steps[Retried]:
         """Give messages back like abandon, but give up those whose attempts thereby reach ``max_attempts``.
 
         None is the box's setting, 0 no limit.
@@ -139,9 +135,10 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
             "delay_seconds": delay("delay_seconds", delay_seconds),
             "max_attempts": integer("max_attempts", max_attempts),
         }
-        rows = self._call("retry", given(arguments, optional), connection, repeat=True)
+        rows = yield self._call("retry", given(arguments, optional), connection, repeat=True)
         return Retried(*rows[0])
 
+    @routine
     def release(
         self,
         owner_token: UUID,
@@ -149,24 +146,28 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
         *,
         delay_seconds: Delay | None = None,
         connection: Any = None,
-    ) -> int:
+    ) -> Call[int]:
         """Hand messages back, at once or after a delay; no attempt counted."""
         arguments = _held(owner_token, ids)
         optional = {"delay_seconds": delay("delay_seconds", delay_seconds)}
         return self._affected("release", given(arguments, optional), connection)
 
-    def fail(self, owner_token: UUID, ids: Ids, error: str, *, connection: Any = None) -> int:
+    @routine
+    def fail(self, owner_token: UUID, ids: Ids, error: str, *, connection: Any = None) -> Call[int]:
         """Give messages up, for a reason that is kept."""
         arguments = _held(owner_token, ids) | {"error": error}
         return self._affected("fail", arguments, connection)
 
+    @routine
     def extend(
         self, owner_token: UUID, ids: Ids, lease_seconds: Delay = 30, *, connection: Any = None
-    ) -> _List[Extended]:
+    ) -> Steps[_List[Extended]]:
         """Prolong leases from now on; answers those that this owner still holds."""
         arguments = _held(owner_token, ids) | {"lease_seconds": whole_seconds("lease_seconds", lease_seconds)}
-        return [Extended(*row) for row in self._call("extend", arguments, connection, repeat=True)]
+        rows = yield self._call("extend", arguments, connection, repeat=True)
+        return [Extended(*row) for row in rows]
 
+    @routine
     def settle(
         self,
         owner_token: UUID,
@@ -176,7 +177,7 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
         lease_seconds: Delay = 30,
         topics: Iterable[str] | None = None,
         connection: Any = None,
-    ) -> _List[Message]:
+    ) -> Call[_List[Message]]:
         """Settle a mixed batch, and take the next ``claim_batch`` messages in the same step.
 
         An outcome is a mapping with ``id`` or ``ids``, ``result`` (ack, abandon, retry, release, fail),
@@ -190,19 +191,25 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
             arguments["claim_batch"] = integer("claim_batch", claim_batch)
             arguments["lease_seconds"] = whole_seconds("lease_seconds", lease_seconds)
             given(arguments, {"topics": text_list("topics", topics)})
-        rows = self._call("settle", arguments, connection, repeat=claim_batch == 0)
-        return self._claimed(rows, owner_token) if claim_batch else []
+        read = partial(self._claimed, owner_token) if claim_batch else _nothing
+        return Call(f"{self.name}_settle", arguments, connection, claim_batch == 0, read)
 
-    def reap(self, batch_size: int = 1000, *, connection: Any = None) -> int:
+    @routine
+    def reap(self, batch_size: int = 1000, *, connection: Any = None) -> Steps[int]:
         """Take back leases that have run out; answers how many."""
-        affected = self._affected("reap", {"batch_size": integer("batch_size", batch_size)}, connection)
+        affected = yield from self._affected(
+            "reap", {"batch_size": integer("batch_size", batch_size)}, connection
+        )
         self._log.info("reaped %s expired leases [%s]", affected, self.deployment.store)
         return affected
 
-    def get(self, id: int, *, connection: Any = None) -> Stored:
+    @routine
+    def get(self, id: int, *, connection: Any = None) -> Steps[Stored]:
         """A message with its status and bookkeeping; NotFound if there is none."""
-        return self._stored(self._call("get", {"id": integer("id", id)}, connection, repeat=True))[0]
+        rows = yield self._call("get", {"id": integer("id", id)}, connection, repeat=True)
+        return self._stored(rows)[0]
 
+    @routine
     def list(
         self,
         status: str,
@@ -212,7 +219,7 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
         after_id: int = 0,
         group_id: str | None = None,
         connection: Any = None,
-    ) -> _List[Listed]:
+    ) -> Steps[_List[Listed]]:
         """Messages in one status, by id from behind ``after_id`` on, without payloads and headers.
 
         All of them, or those of a topic or a group; to find those the database may be asked several times.
@@ -224,7 +231,7 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
         while True:
             room = wanted - len(found) if isinstance(wanted, int) else wanted
             arguments = given({"status": status, "limit": room, "after_id": behind}, optional)
-            rows = self._call("list", arguments, connection, repeat=True)
+            rows = yield self._call("list", arguments, connection, repeat=True)
             # A page that ended before it was full says so in a row that has nothing but an id.
             goes_on = bool(rows) and rows[-1][self.listed_status] is None
             found += rows[:-1] if goes_on else rows
@@ -232,119 +239,133 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
                 return [self.listed_type(*row) for row in found]
             behind = rows[-1][0]
 
+    @routine
     def dead_letters(
         self, *, limit: int = 100, after_id: int = 0, topic: str | None = None, connection: Any = None
-    ) -> _List[Dead]:
+    ) -> Steps[_List[Dead]]:
         """Messages that were given up, have expired or were cancelled, by id, from behind ``after_id`` on."""
         arguments = given(
             {"limit": integer("limit", limit), "after_id": integer("after_id", after_id)}, {"topic": topic}
         )
-        rows = self._call("dead_letters", arguments, connection, repeat=True)
+        rows = yield self._call("dead_letters", arguments, connection, repeat=True)
         return [self.dead_type(*row) for row in rows_with_headers(rows, self.stored_headers)]
 
-    def dead_causes(self, *, limit: int = 100, connection: Any = None) -> _List[DeadCause]:
+    @routine
+    def dead_causes(self, *, limit: int = 100, connection: Any = None) -> Steps[_List[DeadCause]]:
         """The messages that died last by topic and cause, most first; one fault is one of them."""
-        rows = self._call("dead_causes", {"limit": integer("limit", limit)}, connection, repeat=True)
+        rows = yield self._call("dead_causes", {"limit": integer("limit", limit)}, connection, repeat=True)
         return [DeadCause(*row) for row in rows]
 
+    @routine
     def dead_letter_causes(
         self, *, limit: int = 100, after_id: int = 0, topic: str | None = None, connection: Any = None
-    ) -> _List[DeadLetterCause]:
+    ) -> Steps[_List[DeadLetterCause]]:
         """Dead messages, each with its cause, by id, from behind ``after_id`` on; see dead_causes."""
         arguments = given(
             {"limit": integer("limit", limit), "after_id": integer("after_id", after_id)}, {"topic": topic}
         )
-        rows = self._call("dead_letter_causes", arguments, connection, repeat=True)
+        rows = yield self._call("dead_letter_causes", arguments, connection, repeat=True)
         return [DeadLetterCause(*row) for row in rows]
 
-    def workers(self, *, limit: int = 100, connection: Any = None) -> _List[WorkerSeen]:
+    @routine
+    def workers(self, *, limit: int = 100, connection: Any = None) -> Steps[_List[WorkerSeen]]:
         """Who holds leases of the box, or was done with something within the last minutes."""
-        rows = self._call("workers", {"limit": integer("limit", limit)}, connection, repeat=True)
+        rows = yield self._call("workers", {"limit": integer("limit", limit)}, connection, repeat=True)
         return [WorkerSeen(*row) for row in rows]
 
-    def groups(self, *, limit: int = 100, only_blocked: bool = False, connection: Any = None) -> _List[Group]:
+    @routine
+    def groups(
+        self, *, limit: int = 100, only_blocked: bool = False, connection: Any = None
+    ) -> Steps[_List[Group]]:
         """FIFO groups that have messages, those first that their head has held up longest."""
         arguments: dict[str, object] = {"limit": integer("limit", limit), "only_blocked": only_blocked}
-        return [Group(*row) for row in self._call("groups", arguments, connection, repeat=True)]
+        rows = yield self._call("groups", arguments, connection, repeat=True)
+        return [Group(*row) for row in rows]
 
-    def replay(self, ids: Ids, *, connection: Any = None) -> int:
+    @routine
+    def replay(self, ids: Ids, *, connection: Any = None) -> Steps[int]:
         """Make dead messages claimable again, from attempt 0; InvalidState if one of them is not dead."""
-        rows = self._call("replay", {"ids": id_list("ids", ids)}, connection)
+        rows = yield self._call("replay", {"ids": id_list("ids", ids)}, connection)
         self._log.info("replayed %s dead messages [%s]", rows[0][0], self.deployment.store)
         return int(rows[0][0])
 
-    def discard(self, ids: Ids, *, connection: Any = None) -> int:
+    @routine
+    def discard(self, ids: Ids, *, connection: Any = None) -> Steps[int]:
         """Delete dead messages."""
-        affected = self._affected("discard", {"ids": id_list("ids", ids)}, connection)
+        affected = yield from self._affected("discard", {"ids": id_list("ids", ids)}, connection)
         self._log.info("discarded %s dead messages [%s]", affected, self.deployment.store)
         return affected
 
-    def cancel(self, ids: Ids, *, reason: str | None = None, connection: Any = None) -> int:
+    @routine
+    def cancel(self, ids: Ids, *, reason: str | None = None, connection: Any = None) -> Steps[int]:
         """Call off messages that are not over yet, waiting or leased; answers how many."""
         arguments = given({"ids": id_list("ids", ids)}, {"reason": reason})
-        affected = self._affected("cancel", arguments, connection)
+        affected = yield from self._affected("cancel", arguments, connection)
         self._log.info("cancelled %s messages [%s]", affected, self.deployment.store)
         return affected
 
-    def reschedule(self, ids: Ids, due_at: datetime | None = None, *, connection: Any = None) -> int:
+    @routine
+    def reschedule(self, ids: Ids, due_at: datetime | None = None, *, connection: Any = None) -> Call[int]:
         """Give waiting messages a new due time, now without one; answers how many were waiting."""
         arguments = given({"ids": id_list("ids", ids)}, {"due_at": aware("due_at", due_at)})
         return self._affected("reschedule", arguments, connection)
 
-    def next_due(self, *, connection: Any = None) -> datetime | None:
+    @routine
+    def next_due(self, *, connection: Any = None) -> Steps[datetime | None]:
         """When a delayed message or a lease that ends next wants somebody to claim; None if none does."""
-        found: datetime | None = self._call("next_due", {}, connection, repeat=True)[0][0]
+        rows = yield self._call("next_due", {}, connection, repeat=True)
+        found: datetime | None = rows[0][0]
         return found
 
-    def cleanup(self, retention_seconds: Delay, *, batch_size: int = 1000, connection: Any = None) -> int:
+    @routine
+    def cleanup(
+        self, retention_seconds: Delay, *, batch_size: int = 1000, connection: Any = None
+    ) -> Steps[int]:
         """Delete messages done longer ago than the retention, up to a batch; answers how many."""
         return self._clean("cleanup", retention_seconds, batch_size, connection)
 
+    @routine
     def cleanup_dead(
         self, retention_seconds: Delay, *, batch_size: int = 1000, connection: Any = None
-    ) -> int:
+    ) -> Steps[int]:
         """Delete messages dead for longer than the retention, up to a batch; answers how many."""
         return self._clean("cleanup_dead", retention_seconds, batch_size, connection)
 
-    def pause(self, topic: str | None = None, *, connection: Any = None) -> int:
+    @routine
+    def pause(self, topic: str | None = None, *, connection: Any = None) -> Call[int]:
         """Stop handing out a topic, or the whole box; 0 if it was paused already."""
         return self._affected("pause", given({}, {"topic": topic}), connection)
 
-    def resume(self, topic: str | None = None, *, connection: Any = None) -> int:
+    @routine
+    def resume(self, topic: str | None = None, *, connection: Any = None) -> Call[int]:
         """Hand out a topic, or the whole box, again; 0 if it was not paused."""
         return self._affected("resume", given({}, {"topic": topic}), connection)
 
-    def stats(self, *, connection: Any = None) -> _List[TopicStats]:
+    @routine
+    def stats(self, *, connection: Any = None) -> Steps[_List[TopicStats]]:
         """Counts by topic, and of the whole box last, whose topic is None."""
-        rows = self._call("stats", {}, connection, repeat=True)
+        rows = yield self._call("stats", {}, connection, repeat=True)
         return [TopicStats(*row) for row in rows]
 
-    def configure(self, name: str, value: object, *, connection: Any = None) -> str:
+    @routine
+    def configure(self, name: str, value: object, *, connection: Any = None) -> Steps[str]:
         """Change a setting of the box; answers the value as it is kept."""
         if isinstance(value, bool):
             value = "on" if value else "off"
         arguments: dict[str, object] = {"name": name, "value": None if value is None else str(value)}
-        return str(self._call("configure", arguments, connection, repeat=True)[0][1])
+        rows = yield self._call("configure", arguments, connection, repeat=True)
+        return str(rows[0][1])
 
-    def _call(
-        self, step: str, arguments: Mapping[str, object], connection: Any, *, repeat: bool = False
-    ) -> _List[Values]:
-        return self.deployment.call(f"{self.name}_{step}", arguments, connection=connection, repeat=repeat)
-
-    def _affected(self, step: str, arguments: Mapping[str, object], connection: Any) -> int:
-        """The count of a step that may be made twice: what the first one moved, the second leaves alone."""
-        return int(self._call(step, arguments, connection, repeat=True)[0][0])
-
-    def _clean(self, step: str, retention_seconds: Delay, batch_size: int, connection: Any) -> int:
+    def _clean(self, step: str, retention_seconds: Delay, batch_size: int, connection: Any) -> Steps[int]:
         arguments: dict[str, object] = {
             "retention_seconds": delay("retention_seconds", retention_seconds),
             "batch_size": integer("batch_size", batch_size),
         }
-        affected = self._affected(step, arguments, connection)
+        affected = yield from self._affected(step, arguments, connection)
         self._log.info("%s removed %s messages [%s]", step, affected, self.deployment.store)
         return affected
 
-    def _claimed(self, rows: _List[Values], owner_token: object) -> _List[Message]:
+    def _claimed(self, owner_token: object, rows: _List[Values]) -> _List[Message]:
         self._log.debug("claimed %s messages for %s [%s]", len(rows), owner_token, self.deployment.store)
         return [self.message_type(*row) for row in rows_with_headers(rows, self.claim_headers)]
 
@@ -352,10 +373,10 @@ class Box(ABC, Generic[Message, Stored, Listed, Dead]):
         return [self.stored_type(*row) for row in rows_with_headers(rows, self.stored_headers)]
 
 
+def _nothing(_rows: list[Values]) -> list[Any]:
+    return []
+
+
 def _held(owner_token: UUID, ids: Ids) -> dict[str, object]:
     """The arguments that say whose messages are meant, and which."""
     return {"owner_token": uuid_of("owner_token", owner_token), "ids": id_list("ids", ids)}
-
-
-#: A box of whichever kind.
-AnyBox = Box[Any, Any, Any, Any]

@@ -117,7 +117,7 @@ class HttpLedger:
             "try-begin", key=key, owner=owner, leaseSeconds=LONGEST_LEASE if seconds is None else seconds
         )
         claim = LedgerClaim(
-            str(found["status"]), uuid_of("leaseId", found.get("leaseId")), _moment(found.get("expiresAt")), 0
+            found["status"], uuid_of("leaseId", found.get("leaseId")), _moment(found.get("expiresAt")), 0
         )
         _log.debug("key %r: %s [%s]", key, claim.status, self._shown)
         return claim
@@ -142,7 +142,7 @@ class HttpLedger:
         path = quote(key, safe="", errors="surrogatepass").replace(".", "%2E")
         found = self._call("GET", f"/v1/inbox/{path}", None)
         return LedgerEntry(
-            str(found["status"]), int(found["attempts"]), _moment(found["firstSeen"]),
+            found["status"], int(found["attempts"]), _moment(found["firstSeen"]),
             _moment(found["lastSeen"]), _moment(found.get("leaseUntil")), None,
         )  # fmt: skip
 

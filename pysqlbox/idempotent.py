@@ -41,9 +41,11 @@ from uuid import UUID
 
 from pysqlbox.errors import InvalidArgument, PysqlboxError
 from pysqlbox.http_ledger import HttpLedger
+from pysqlbox.ledger import AsyncLedger
 from pysqlbox.messages import LedgerClaim
 
 if TYPE_CHECKING:
+    from pysqlbox.async_deployment import AsyncDeployment
     from pysqlbox.deployment import Deployment
     from pysqlbox.ledger import Ledger
 
@@ -131,16 +133,12 @@ class Attempt:
         self._end(error)
 
     async def __aenter__(self) -> Self:
-        if self._is_async:
-            rows = await self._call_async("ledger_try_begin", self._arguments())
-            self._take(LedgerClaim(*rows[0]))
-            return self
-        begun = asyncio.ensure_future(asyncio.to_thread(self._begin))
+        begun = asyncio.ensure_future(self._begin_async())
         try:
             claim = await asyncio.shield(begun)
         except asyncio.CancelledError as error:
             self._lease_id = (await begun).lease_id
-            await asyncio.to_thread(self._end, error)
+            await self._end_async(error)
             raise
         self._take(claim)
         return self
@@ -148,20 +146,7 @@ class Attempt:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._is_async:
-            await asyncio.to_thread(self._end, error)
-        elif error is None and self._lease_id is not None:
-            arguments = {"key": self.key, "lease_id": self._lease_id}
-            self._note_marked((await self._call_async("ledger_mark_processed", arguments))[0][0])
-
-    @property
-    def _is_async(self) -> bool:
-        """Whether the caller's connection is one for asyncio: psycopg's or SQLAlchemy's."""
-        return inspect.iscoroutinefunction(getattr(type(self._connection), "commit", None))
-
-    async def _call_async(self, routine: str, arguments: dict[str, Any]) -> list[tuple[Any, ...]]:
-        db = cast("Ledger", self._rules.ledger).deployment
-        return await db.call_async(routine, arguments, connection=self._connection)
+        await self._end_async(error)
 
     def _arguments(self) -> dict[str, Any]:
         arguments = {
@@ -173,7 +158,13 @@ class Attempt:
         return {name: value for name, value in arguments.items() if value is not None}
 
     def _begin(self) -> LedgerClaim:
-        return self._rules.ledger.try_begin(**self._arguments(), connection=self._connection)
+        return self._rules.blocking_ledger().try_begin(**self._arguments(), connection=self._connection)
+
+    async def _begin_async(self) -> LedgerClaim:
+        ledger = self._rules.ledger
+        if isinstance(ledger, AsyncLedger):
+            return await ledger.try_begin(**self._arguments(), connection=self._connection)
+        return await asyncio.to_thread(self._begin)
 
     def _take(self, claim: LedgerClaim) -> None:
         self.status, self._lease_id = claim.status, claim.lease_id
@@ -188,24 +179,44 @@ class Attempt:
             _logger.warning("key %r: somebody else took it before its handler had ended", self.key)
 
     def _end(self, error: BaseException | None) -> None:
+        ledger = self._rules.blocking_ledger()
         if self._lease_id is None:
             return
         if error is None:
-            marked = self._rules.ledger.mark_processed(
-                self.key, lease_id=self._lease_id, connection=self._connection
-            )
+            self._note_marked(ledger.mark_processed(self.key, self._lease_id, connection=self._connection))
+        elif self._gives_back(error):
+            try:
+                ledger.release(self.key, self._lease_id)
+            except PysqlboxError as failure:  # the handler's own exception must not be lost
+                self._note_kept(failure)
+
+    async def _end_async(self, error: BaseException | None) -> None:
+        ledger = self._rules.ledger
+        if not isinstance(ledger, AsyncLedger):
+            await asyncio.to_thread(self._end, error)
+        elif self._lease_id is None:
+            return
+        elif error is None:
+            marked = await ledger.mark_processed(self.key, self._lease_id, connection=self._connection)
             self._note_marked(marked)
-            return
+        elif self._gives_back(error):
+            try:
+                await ledger.release(self.key, self._lease_id)
+            except PysqlboxError as failure:
+                self._note_kept(failure)
+
+    def _gives_back(self, error: BaseException) -> bool:
+        """Whether the claim of a handler that raised is released here; not in a caller's transaction."""
         if self._connection is not None:
-            return
+            return False
         if not self._rules.release_on_error:
             _logger.error("key %r: its handler raised %s, keeping the claim", self.key, type(error).__name__)
-            return
+            return False
         _logger.warning("key %r: its handler raised %s, releasing it", self.key, type(error).__name__)
-        try:
-            self._rules.ledger.release(self.key, self._lease_id)
-        except PysqlboxError as failure:  # the handler's own exception must not be lost
-            _logger.warning("key %r: not released: %s", self.key, failure)
+        return True
+
+    def _note_kept(self, failure: PysqlboxError) -> None:
+        _logger.warning("key %r: not released: %s", self.key, failure)
 
 
 class Idempotent:
@@ -213,7 +224,7 @@ class Idempotent:
 
     def __init__(
         self,
-        db: Deployment | Ledger | HttpLedger,
+        db: Deployment | AsyncDeployment | Ledger | AsyncLedger | HttpLedger,
         *,
         bus: str,
         group: str,
@@ -225,6 +236,8 @@ class Idempotent:
     ) -> None:
         """``db`` is a deployment or its ledger, or that of a service, which knows no caller's connections.
 
+        With ``connect_async``'s deployment the handlers are coroutine functions, else they may be either.
+
         ``lease=None`` marks before it handles; then a failed handler keeps its claim and Busy is skipped.
 
         With a lease a failed handler releases it and Busy raises, unless told otherwise.
@@ -233,7 +246,7 @@ class Idempotent:
             raise InvalidArgument("on_busy: must be 'raise' or 'skip'")
         if retention <= timedelta(0):
             raise InvalidArgument("retention: must be above 0")
-        self.ledger = cast("Ledger | HttpLedger", getattr(db, "ledger", db))
+        self.ledger = cast("Ledger | AsyncLedger | HttpLedger", getattr(db, "ledger", db))
         self.bus = bus
         self.group = group
         self.lease_seconds = _lease_seconds(lease)
@@ -242,6 +255,14 @@ class Idempotent:
         self.retention = retention
         self.owner = (owner or f"{socket.gethostname()}:{os.getpid()}")[:255]
         ledger_key(bus, group, "alias", "id")
+
+    def blocking_ledger(self) -> Ledger | HttpLedger:
+        """The ledger for those who wait; an AsyncDeployment's answers only those who await it."""
+        if isinstance(self.ledger, AsyncLedger):
+            raise InvalidArgument(
+                "db: must be of connect(); an AsyncDeployment is for coroutine functions and async with"
+            )
+        return self.ledger
 
     def key(self, alias: str, message_id: object) -> str:
         """The key of a message: ``bus:group:alias:id``, escaped, and hashed where it is too long."""
@@ -279,6 +300,10 @@ class Idempotent:
                     f"connection: {name} has no parameter {connection!r}; name one of the function's"
                 )
 
+            is_async = inspect.iscoroutinefunction(function)
+            if not is_async:
+                self.blocking_ledger()
+
             def attempt(arguments: tuple[Any, ...], named: dict[str, Any]) -> Attempt:
                 identity = _identity(message_id, arguments, named)
                 given = connection
@@ -298,23 +323,25 @@ class Idempotent:
                 async with attempt(arguments, named) as mine:
                     return await function(*arguments, **named) if mine else None
 
-            return cast(Handler, call_async if inspect.iscoroutinefunction(function) else call)
+            return cast(Handler, call_async if is_async else call)
 
         return decorate
 
     def is_processed(self, key: str, *, connection: Any = None) -> bool:
         """Whether a key was handled; one that somebody is handling now was not yet."""
-        return bool(self.ledger.get(key, connection=connection).status == "Processed")
+        return bool(self.blocking_ledger().get(key, connection=connection).status == "Processed")
 
     def mark_processed(self, key: str, *, connection: Any = None) -> bool:
         """Mark a key, whoever may hold it; false if it was marked already."""
-        return bool(self.ledger.mark_processed(key, connection=connection))
+        return bool(self.blocking_ledger().mark_processed(key, connection=connection))
 
     def cleanup(self, *, batch_size: int = 1000) -> int:
         """Remove the keys older than the retention, in short transactions; claims that hold stay."""
         total = 0
         while True:
-            removed = int(self.ledger.cleanup(self.retention.total_seconds(), batch_size=batch_size))
+            removed = int(
+                self.blocking_ledger().cleanup(self.retention.total_seconds(), batch_size=batch_size)
+            )
             total += removed
             if removed < batch_size:
                 return total

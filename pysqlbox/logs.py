@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pysqlbox.deployment import Deployment
+    from pysqlbox.deployment_base import DeploymentBase
 
 __all__ = ["JsonFormatter"]
 
@@ -51,7 +51,7 @@ _handled: ContextVar[_Handled | None] = ContextVar("pysqlbox_handled", default=N
 _formatters = 0
 
 
-def of_deployment(db: Deployment, box: str | None = None) -> dict[str, object]:
+def of_deployment(db: DeploymentBase, box: str | None = None) -> dict[str, object]:
     """The fields of a record about a deployment, or one of its boxes, for ``extra=``."""
     fields: dict[str, object] = {"deployment": db.store, "schema": db.schema}
     if db.store_key is not None:
@@ -64,7 +64,7 @@ def of_deployment(db: Deployment, box: str | None = None) -> dict[str, object]:
 class DeploymentLog(logging.LoggerAdapter[logging.Logger]):
     """A logger whose records are about a deployment, or one of its boxes."""
 
-    def __init__(self, name: str, db: Deployment, box: str | None = None) -> None:
+    def __init__(self, name: str, db: DeploymentBase, box: str | None = None) -> None:
         super().__init__(logging.getLogger(name), {})
         self._db = db
         self._box = box

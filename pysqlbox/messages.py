@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Literal
 from uuid import UUID
 
 __all__ = [
@@ -43,6 +44,10 @@ __all__ = [
 ]
 
 Headers = dict[str, object]
+OutboxStatus = Literal["Ready", "InProgress", "Done", "Failed", "Expired", "Cancelled"]
+InboxStatus = Literal["Seen", "Processing", "Done", "Dead", "Expired", "Cancelled"]
+JoinStatus = Literal["Pending", "Completed", "Failed", "Cancelled"]
+LedgerStatus = Literal["Unknown", "Acquired", "Processed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class StoredOutboxMessage:
     dedup_key: str | None
     collapse_key: str | None
     headers: Headers | None = field(repr=False)
-    status: str
+    status: OutboxStatus
     attempt: int
     created_at: datetime
     due_at: datetime | None
@@ -128,7 +133,7 @@ class StoredInboxMessage:
     priority: int
     collapse_key: str | None
     headers: Headers | None = field(repr=False)
-    status: str
+    status: InboxStatus
     attempt: int
     first_seen_at: datetime
     last_seen_at: datetime
@@ -148,7 +153,7 @@ class ListedOutboxMessage:
 
     id: int
     message_id: UUID
-    status: str
+    status: OutboxStatus
     topic: str
     correlation_id: str | None
     group_id: str | None
@@ -174,7 +179,7 @@ class ListedInboxMessage:
     id: int
     message_id: str
     source: str
-    status: str
+    status: InboxStatus
     topic: str | None
     group_id: str | None
     priority: int
@@ -206,7 +211,7 @@ class OutboxDeadLetter:
     dedup_key: str | None
     collapse_key: str | None
     headers: Headers | None = field(repr=False)
-    status: str
+    status: OutboxStatus
     attempt: int
     created_at: datetime
     due_at: datetime | None
@@ -229,7 +234,7 @@ class InboxDeadLetter:
     priority: int
     collapse_key: str | None
     headers: Headers | None = field(repr=False)
-    status: str
+    status: InboxStatus
     attempt: int
     first_seen_at: datetime
     last_seen_at: datetime
@@ -245,7 +250,7 @@ class Enqueued:
 
     id: int
     message_id: UUID
-    outcome: str
+    outcome: Literal["created", "collapsed", "duplicate"]
     ordinal: int | None = None
 
     @property
@@ -259,7 +264,7 @@ class InboxEnqueued:
     """What became of a message given to an inbox; ``ordinal`` counts a batch's records from 1."""
 
     id: int
-    outcome: str
+    outcome: Literal["created", "collapsed", "updated", "done"]
     hash_mismatch: bool
     ordinal: int | None = None
 
@@ -374,7 +379,7 @@ class Group:
     waiting: int
     leased: int
     head_id: int
-    head_status: str
+    head_status: OutboxStatus | InboxStatus
     head_due_at: datetime | None
     blocked_seconds: float | None
 
@@ -389,7 +394,7 @@ class Join:
     expected_steps: int | None
     completed_steps: int
     failed_steps: int
-    status: str
+    status: JoinStatus
     metadata: str | None = field(repr=False)
     created_at: datetime
     last_updated_at: datetime
@@ -399,7 +404,7 @@ class Join:
 class JoinResolution:
     """How a join stands, and the message that followed its completion, if one did."""
 
-    status: str
+    status: JoinStatus
     completed_steps: int
     failed_steps: int
     expected_steps: int | None
@@ -418,7 +423,7 @@ class WaitEnqueued:
 class LedgerClaim:
     """The answer to trying to begin a key: Acquired, Processed or Busy; true in a condition if Acquired."""
 
-    status: str
+    status: Literal["Acquired", "Processed", "Busy"]
     lease_id: UUID | None
     expires_at: datetime | None
     attempts: int
@@ -436,7 +441,7 @@ class LedgerClaim:
 class LedgerEntry:
     """What the ledger knows of a key; status is Unknown, Acquired or Processed."""
 
-    status: str
+    status: LedgerStatus
     attempts: int
     first_seen_at: datetime | None
     last_seen_at: datetime | None
@@ -449,7 +454,7 @@ class LedgerKey:
     """A key of the ledger and what is known of it."""
 
     key: str
-    status: str
+    status: LedgerStatus
     attempts: int
     first_seen_at: datetime
     last_seen_at: datetime
@@ -513,7 +518,7 @@ class Finding:
     """What doctor found out about one thing: level is ok, note, warning, error or unknown."""
 
     check: str
-    level: str
+    level: Literal["ok", "note", "warning", "error", "unknown"]
     subject: str
     detail: str
     advice: str | None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, ClassVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 from uuid import UUID
 
 from pysqlbox.arguments import (
@@ -21,7 +21,7 @@ from pysqlbox.arguments import (
 )
 from pysqlbox.arguments import delay as seconds
 from pysqlbox.arguments import headers as header_dict
-from pysqlbox.box import Box
+from pysqlbox.box import BoxMethods
 from pysqlbox.drivers import Values
 from pysqlbox.messages import (
     Enqueued,
@@ -31,10 +31,15 @@ from pysqlbox.messages import (
     StoredOutboxMessage,
 )
 from pysqlbox.records import Records
-from pysqlbox.schedules import Scheduling
-from pysqlbox.typed.publishing import Publishing
+from pysqlbox.schedules import SchedulingMethods
+from pysqlbox.steps import Awaiting, Blocking, Call, Described, Steps, routine
+from pysqlbox.typed.publishing import PublishOptions, outgoing
 
-__all__ = ["Outbox"]
+if TYPE_CHECKING:
+    from pysqlbox.async_deployment import AsyncDeployment
+    from pysqlbox.deployment import Deployment
+
+__all__ = ["AsyncOutbox", "Outbox", "OutboxMethods"]
 
 _RECORDS = Records(
     required=("topic", "payload"),
@@ -55,10 +60,8 @@ _RECORDS = Records(
 )
 
 
-class Outbox(
-    Box[OutboxMessage, StoredOutboxMessage, ListedOutboxMessage, OutboxDeadLetter],
-    Scheduling,
-    Publishing,
+class OutboxMethods(
+    BoxMethods[OutboxMessage, StoredOutboxMessage, ListedOutboxMessage, OutboxDeadLetter], SchedulingMethods
 ):
     """An outbox of a deployment."""
 
@@ -71,6 +74,7 @@ class Outbox(
     stored_headers: ClassVar = 9
     listed_status: ClassVar = 2
 
+    @routine
     def enqueue(
         self,
         topic: str,
@@ -88,7 +92,7 @@ class Outbox(
         created_at: datetime | None = None,
         delay: Delay | None = None,
         connection: Any = None,
-    ) -> Enqueued:
+    ) -> Described[Enqueued]:
         """Write a message, in the caller's transaction if a connection is given: it is there if that commits.
 
         A payload that is not text goes through the deployment's serializer. ``delay`` is seconds or a
@@ -98,66 +102,25 @@ class Outbox(
             topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key, collapse_key,
             expires_at, headers, created_at, delay,
         )  # fmt: skip
-        if connection is None:
-            row = self._enqueue(arguments)
-        else:
-            row = self._call("enqueue", arguments, connection)[0]
-        return self._enqueued(topic, correlation_id, row)
+        if connection is not None or "message_id" in arguments:
+            read = partial(self._enqueued, topic, correlation_id, None)
+            return Call(f"{self.name}_enqueue", arguments, connection, True, read)
+        if self.deployment.place is None:
+            return self._enqueue_first(topic, correlation_id, arguments)
+        return self._enqueue(topic, correlation_id, arguments, self.deployment.place)
 
-    async def enqueue_async(
-        self,
-        topic: str,
-        payload: Any,
-        *,
-        correlation_id: str | None = None,
-        due_at: datetime | None = None,
-        message_id: UUID | None = None,
-        group_id: str | None = None,
-        priority: int | None = None,
-        dedup_key: str | None = None,
-        collapse_key: str | None = None,
-        expires_at: datetime | None = None,
-        headers: Mapping[str, object] | str | None = None,
-        created_at: datetime | None = None,
-        delay: Delay | None = None,
-        connection: Any = None,
-    ) -> Enqueued:
-        """enqueue for asynchronous callers; without a connection it runs in a thread of its own."""
-        arguments = self._arguments(
-            topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key, collapse_key,
-            expires_at, headers, created_at, delay,
-        )  # fmt: skip
-        if connection is None:
-            row = await asyncio.to_thread(self._enqueue, arguments)
-        else:
-            row = (
-                await self.deployment.call_async(f"{self.name}_enqueue", arguments, connection=connection)
-            )[0]
-        return self._enqueued(topic, correlation_id, row)
-
+    @routine
     def enqueue_many(
         self, messages: Iterable[Mapping[str, object]], *, connection: Any = None
-    ) -> list[Enqueued]:
+    ) -> Call[list[Enqueued]]:
         """Write many messages, or none if one is wrong; the records' keys are the arguments of enqueue."""
         records = _RECORDS.read(messages, self.deployment.serializer)
-        rows = self._call("enqueue_many", {"messages": records}, connection, repeat=_all_named(records))
-        return self._enqueued_many(rows)
-
-    async def enqueue_many_async(
-        self, messages: Iterable[Mapping[str, object]], *, connection: Any = None
-    ) -> list[Enqueued]:
-        """enqueue_many for asynchronous callers; without a connection it runs in a thread of its own."""
-        records = _RECORDS.read(messages, self.deployment.serializer)
         arguments = {"messages": records}
-        if connection is None:
-            repeat = _all_named(records)
-            rows = await asyncio.to_thread(self._call, "enqueue_many", arguments, None, repeat=repeat)
-        else:
-            rows = await self.deployment.call_async(
-                f"{self.name}_enqueue_many", arguments, connection=connection
-            )
-        return self._enqueued_many(rows)
+        return Call(
+            f"{self.name}_enqueue_many", arguments, connection, _all_named(records), self._enqueued_many
+        )
 
+    @routine
     def enqueue_payloads(
         self,
         topic: str,
@@ -169,48 +132,44 @@ class Outbox(
         expires_at: datetime | None = None,
         headers: Mapping[str, object] | str | None = None,
         connection: Any = None,
-    ) -> list[Enqueued]:
+    ) -> Call[list[Enqueued]]:
         """Write many messages that differ only in their payloads: the quickest way in."""
         arguments = self._shared(topic, payloads, correlation_id, due_at, priority, expires_at, headers)
-        return self._enqueued_payloads(self._call("enqueue_payloads", arguments, connection))
+        return Call(f"{self.name}_enqueue_payloads", arguments, connection, False, self._enqueued_payloads)
 
-    async def enqueue_payloads_async(
-        self,
-        topic: str,
-        payloads: Iterable[Any],
-        *,
-        correlation_id: str | None = None,
-        due_at: datetime | None = None,
-        priority: int | None = None,
-        expires_at: datetime | None = None,
-        headers: Mapping[str, object] | str | None = None,
-        connection: Any = None,
-    ) -> list[Enqueued]:
-        """enqueue_payloads for asynchronous callers; without a connection it runs in a thread of its own."""
-        arguments = self._shared(topic, payloads, correlation_id, due_at, priority, expires_at, headers)
-        if connection is None:
-            rows = await asyncio.to_thread(self._call, "enqueue_payloads", arguments, None)
-        else:
-            name = f"{self.name}_enqueue_payloads"
-            rows = await self.deployment.call_async(name, arguments, connection=connection)
-        return self._enqueued_payloads(rows)
-
-    def find(self, message_id: UUID, *, connection: Any = None) -> StoredOutboxMessage | None:
+    @routine
+    def find(self, message_id: UUID, *, connection: Any = None) -> Steps[StoredOutboxMessage | None]:
         """A message by its message_id, with its status and bookkeeping; None if there is none."""
-        found = self._stored(
-            self._call("find", {"message_id": uuid_of("message_id", message_id)}, connection, repeat=True)
-        )
+        arguments: dict[str, object] = {"message_id": uuid_of("message_id", message_id)}
+        found = self._stored((yield self._call("find", arguments, connection, repeat=True)))
         return found[0] if found else None
 
-    def _enqueue(self, arguments: dict[str, object]) -> Values:
+    @routine
+    def publish(
+        self, value: object, *, connection: Any = None, **options: Unpack[PublishOptions]
+    ) -> Described[Enqueued]:
+        """Enqueue an object as its class says; ``options`` go before what the class says."""
+        return OutboxMethods.enqueue.steps(self, **outgoing(value, options), connection=connection)
+
+    @routine
+    def publish_many(self, values: Iterable[object], *, connection: Any = None) -> Described[list[Enqueued]]:
+        """Enqueue objects, which may be of different classes, in one call."""
+        records = [outgoing(value, {}) for value in values]
+        return OutboxMethods.enqueue_many.steps(self, records, connection=connection)
+
+    def _enqueue(
+        self, topic: str, correlation_id: str | None, arguments: dict[str, object], place: int
+    ) -> Call[Enqueued]:
         """Enqueue in a transaction of its own, under an id drawn here, so that it may be tried twice."""
-        drawn = None
-        if "message_id" not in arguments:
-            arguments["message_id"] = drawn = time_ordered_uuid(self.deployment.drawing_place())
-        row = self._call("enqueue", arguments, None, repeat=True)[0]
-        if row[2] == "duplicate" and row[1] == drawn:  # of the first try, whose answer was lost
-            return (*row[:2], "created")
-        return row
+        arguments["message_id"] = drawn = time_ordered_uuid(place)
+        read = partial(self._enqueued, topic, correlation_id, drawn)
+        return Call(f"{self.name}_enqueue", arguments, None, True, read)
+
+    def _enqueue_first(
+        self, topic: str, correlation_id: str | None, arguments: dict[str, object]
+    ) -> Steps[Enqueued]:
+        place = yield from self.deployment.draw_place()
+        return (yield from self._enqueue(topic, correlation_id, arguments, place))
 
     def _arguments(
         self,
@@ -264,7 +223,12 @@ class Outbox(
         texts = payload_texts("payloads", payloads, self.deployment.serializer)
         return given({"topic": topic, "payloads": texts}, optional)
 
-    def _enqueued(self, topic: str, correlation_id: str | None, row: Values) -> Enqueued:
+    def _enqueued(
+        self, topic: str, correlation_id: str | None, drawn: UUID | None, rows: list[Values]
+    ) -> Enqueued:
+        row = rows[0]
+        if drawn is not None and row[2] == "duplicate" and row[1] == drawn:  # the first try's answer was lost
+            row = (*row[:2], "created")
         if self._log.isEnabledFor(logging.INFO):
             self._log.info(
                 "enqueued %s: topic %r, message %s, correlation %r: %s [%s]",
@@ -279,6 +243,18 @@ class Outbox(
     def _enqueued_payloads(self, rows: list[Values]) -> list[Enqueued]:
         self._log.info("enqueued a batch of %s messages [%s]", len(rows), self.deployment.store)
         return [Enqueued(row[1], row[2], "created", row[0]) for row in rows]
+
+
+class Outbox(OutboxMethods, Blocking):
+    """An outbox of a deployment."""
+
+    deployment: Deployment
+
+
+class AsyncOutbox(OutboxMethods, Awaiting):
+    """The same for asynchronous callers."""
+
+    deployment: AsyncDeployment
 
 
 def _all_named(records: list[dict[str, object]] | None) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from pysqlbox.drivers import Driver, Target
 from pysqlbox.errors import InvalidArgument
 
-__all__ = ["driver_connection", "driver_connection_async"]
+__all__ = ["driver_connection", "name_of"]
 
 _TAKEN = {
     "postgres": "a psycopg connection, a SQLAlchemy connection or session on psycopg, or a Django connection",
@@ -32,19 +32,6 @@ def driver_connection(driver: Driver, target: Target, connection: Any) -> Any:
     raise _refusal(target, connection if found is None else found)
 
 
-async def driver_connection_async(driver: Driver, connection: Any) -> Any:
-    """The asynchronous psycopg connection behind a caller's, inside the caller's transaction."""
-    if driver.is_async_connection(connection):
-        return connection
-    found = await _from_async_sqlalchemy(connection)
-    if found is not None and driver.is_async_connection(found):
-        return found
-    raise InvalidArgument(
-        "connection: must be a psycopg AsyncConnection, or a SQLAlchemy AsyncConnection or AsyncSession on"
-        f" psycopg, not {_name(connection if found is None else found)}"
-    )
-
-
 def _from_sqlalchemy(connection: Any) -> Any:
     """A session's or connection's own, with its transaction begun, as any statement would; else None."""
     engine: Any = sys.modules.get("sqlalchemy.engine")
@@ -58,20 +45,6 @@ def _from_sqlalchemy(connection: Any) -> Any:
     if not connection.in_transaction():
         connection.begin()  # else the caller's commit() would have nothing to commit
     return connection.connection.driver_connection
-
-
-async def _from_async_sqlalchemy(connection: Any) -> Any:
-    asyncio: Any = sys.modules.get("sqlalchemy.ext.asyncio")
-    if asyncio is None:
-        return None
-    if isinstance(connection, asyncio.AsyncSession | asyncio.async_scoped_session):
-        connection = await connection.connection()
-    if not isinstance(connection, asyncio.AsyncConnection):
-        return None
-    if not connection.in_transaction():
-        await connection.begin()
-    raw = await connection.get_raw_connection()
-    return raw.driver_connection
 
 
 def _from_django(connection: Any) -> Any:
@@ -91,12 +64,18 @@ def _from_django(connection: Any) -> Any:
 
 
 def _refusal(target: Target, connection: Any) -> InvalidArgument:
-    hint = "; use the _async method" if "Async" in type(connection).__name__ else ""
+    hint = "; connect_async takes those" if _is_for_asyncio(connection) else ""
     return InvalidArgument(
-        f"connection: on {target.dialect} must be {_TAKEN[target.dialect]}, not {_name(connection)}{hint}"
+        f"connection: on {target.dialect} must be {_TAKEN[target.dialect]}, not {name_of(connection)}{hint}"
     )
 
 
-def _name(connection: Any) -> str:
+def _is_for_asyncio(connection: Any) -> bool:
+    kind = type(connection)
+    return "Async" in kind.__name__ or kind.__module__.partition(".")[0] == "asyncpg"
+
+
+def name_of(connection: Any) -> str:
+    """The class of what a caller handed over, as an error tells it."""
     kind = type(connection)
     return f"{kind.__module__}.{kind.__qualname__}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.cli.options import box_option, deployment, json_option, schema_option, url_option
 from pysqlbox.cli.output import echo_json, fields_of, moment, printable, table
 from pysqlbox.errors import NotFound

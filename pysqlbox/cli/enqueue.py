@@ -13,7 +13,7 @@ from uuid import UUID
 
 import click
 
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.cli.options import (
     DURATION,
     MOMENT,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.dashboard.ask import Ask, whole
 from pysqlbox.dashboard.formatting import unpack
 from pysqlbox.dashboard.people import OPERATOR, VIEWER

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.dashboard.ask import Ask
 from pysqlbox.dashboard.catalog import joins_of
 from pysqlbox.dashboard.masking import Shown

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.errors import InvalidState, PysqlboxError
 
 __all__ = ["ACTIONS", "Cause", "Preview", "Run", "Runs", "preview"]

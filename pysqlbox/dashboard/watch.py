@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.dashboard.samples import Samples
 from pysqlbox.dashboard.shared import Shared
 from pysqlbox.deployment import Deployment

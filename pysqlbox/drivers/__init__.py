@@ -32,16 +32,8 @@ class Driver(Protocol):
     ) -> list[Values]:
         """The same, with each row as a tuple in the order of the routine's columns."""
 
-    async def fetch_async(
-        self, connection: Any, schema: str, routine: str, arguments: Mapping[str, object]
-    ) -> list[Values]:
-        """The same on an asynchronous connection."""
-
     def is_connection(self, value: object) -> bool:
         """Whether a value is a connection that call and fetch take."""
-
-    def is_async_connection(self, value: object) -> bool:
-        """Whether a value is a connection that fetch_async takes."""
 
     def is_conflict(self, error: BaseException | None) -> bool:
         """Whether an exception says that the server undid the transaction for the sake of another one."""

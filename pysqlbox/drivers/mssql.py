@@ -181,19 +181,9 @@ def _size(form: _Form, value: object, is_freetds: bool) -> tuple[int, int, int]:
     return (pyodbc.SQL_WVARCHAR, 4000, 0) if length <= _SHORT_TEXT else (pyodbc.SQL_WLONGVARCHAR, 0, 0)
 
 
-async def fetch_async(*_: object) -> list[tuple[Any, ...]]:
-    """There is no asynchronous pyodbc."""
-    raise InvalidArgument("connection: must be an ordinary one, for pyodbc has no asynchronous connections")
-
-
 def is_connection(value: object) -> bool:
     """Whether a value is a connection that fetch takes."""
     return isinstance(value, _pyodbc().Connection)
-
-
-def is_async_connection(value: object) -> bool:  # noqa: ARG001  # the other driver has them
-    """Whether a value is a connection that fetch_async takes: none is."""
-    return False
 
 
 def is_conflict(error: BaseException | None) -> bool:

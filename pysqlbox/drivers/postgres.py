@@ -44,7 +44,17 @@ _USED_UP = "2200H"
 _MISSING = {"3F000", "42883", "42P01", "42703", "42704"}
 _CONFLICTS = {"40001", "40P01", "55P03"}
 #: The answers of a pooler that does not carry prepared statements along, and after routines have changed.
-_NOT_PREPARED = {"26000", "42P05", "0A000"}
+NOT_PREPARED = {"26000", "42P05", "0A000"}
+HAS_ROUTINE = (
+    "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc AS p"
+    " INNER JOIN pg_catalog.pg_namespace AS s ON s.oid = p.pronamespace"
+    " WHERE s.nspname = %s AND p.proname = %s)"
+)
+BOX_NAMES = (
+    "SELECT DISTINCT left(p.proname, -6) FROM pg_catalog.pg_proc AS p"
+    " INNER JOIN pg_catalog.pg_namespace AS s ON s.oid = p.pronamespace"
+    " WHERE s.nspname = %s AND p.proname LIKE '%%\\_claim' AND p.proname !~ '^_'"
+)
 #: A cursor holds what it sent and got last, so one is kept only after a call that was small: an enqueue, say.
 _KEPT_COLUMNS, _KEPT_LENGTH = 4, 10_000
 #: What a server answers who connects wrongly; libpq keeps no SQLSTATE of that, only the text.
@@ -97,7 +107,7 @@ def _adapters() -> AdaptersMap:
     return adapters
 
 
-_ADAPTERS = _adapters()
+ADAPTERS = _adapters()
 
 
 class _Cursor(psycopg.Cursor[tuple[Any, ...]]):
@@ -105,15 +115,7 @@ class _Cursor(psycopg.Cursor[tuple[Any, ...]]):
 
     @property
     def adapters(self) -> AdaptersMap:
-        return _ADAPTERS
-
-
-class _AsyncCursor(psycopg.AsyncCursor[tuple[Any, ...]]):
-    """The same for an asynchronous connection."""
-
-    @property
-    def adapters(self) -> AdaptersMap:
-        return _ADAPTERS
+        return ADAPTERS
 
 
 class _Reused(psycopg.Connection[tuple[Any, ...]]):
@@ -198,8 +200,8 @@ def fetch(
 def _run(
     connection: Connection, schema: str, routine: str, arguments: Mapping[str, object]
 ) -> Iterator[_Cursor]:
-    text = _query(schema, routine, tuple(arguments))
-    values = [_adapt(name, value) for name, value in arguments.items()]
+    text = query_text(schema, routine, tuple(arguments))
+    values = [adapted(name, value) for name, value in arguments.items()]
     try:
         with _Cursor(connection, row_factory=tuple_row) as cursor:
             cursor.execute(text, values, prepare=False)
@@ -212,8 +214,8 @@ def _fetch_prepared(
     connection: _Reused, schema: str, routine: str, arguments: Mapping[str, object]
 ) -> list[tuple[Any, ...]]:
     """The same on a connection of our own, outside of a transaction."""
-    text = _query(schema, routine, tuple(arguments))
-    values = [_adapt(name, value) for name, value in arguments.items()]
+    text = query_text(schema, routine, tuple(arguments))
+    values = [adapted(name, value) for name, value in arguments.items()]
     # Popped in one step: two threads that share a connection must not share a cursor.
     cursor = vars(connection).pop("kept", None) or _Cursor(connection, row_factory=tuple_row)
     try:
@@ -235,28 +237,14 @@ def _execute_prepared(connection: Connection, cursor: _Cursor, text: bytes, valu
     try:
         cursor.execute(text, values)
     except psycopg.Error as error:
-        if error.sqlstate not in _NOT_PREPARED or connection.prepare_threshold is None:
+        if error.sqlstate not in NOT_PREPARED or connection.prepare_threshold is None:
             raise
         connection.prepare_threshold = None
         cursor.execute(text, values, prepare=False)
 
 
-async def fetch_async(
-    connection: psycopg.AsyncConnection[Any], schema: str, routine: str, arguments: Mapping[str, object]
-) -> list[tuple[Any, ...]]:
-    """Run one routine on an asynchronous connection; never commits or rolls back."""
-    text = _query(schema, routine, tuple(arguments))
-    values = [_adapt(name, value) for name, value in arguments.items()]
-    try:
-        async with _AsyncCursor(connection, row_factory=tuple_row) as cursor:
-            await cursor.execute(text, values, prepare=False)
-            return await cursor.fetchall()
-    except (psycopg.Error, psycopg.Warning, UnicodeEncodeError) as error:
-        raise map_error(error) from error
-
-
 @cache
-def _query(schema: str, routine: str, names: tuple[str, ...]) -> bytes:
+def query_text(schema: str, routine: str, names: tuple[str, ...]) -> bytes:
     """The text of a call; psycopg keeps what it makes of it too."""
     named = sql.SQL(", ").join(
         sql.SQL("{} => {}").format(sql.Identifier(name), sql.Placeholder()) for name in names
@@ -275,22 +263,19 @@ def is_connection(value: object) -> bool:
     return isinstance(value, psycopg.Connection)
 
 
-def is_async_connection(value: object) -> bool:
-    """Whether a value is a connection that fetch_async takes."""
-    return isinstance(value, psycopg.AsyncConnection)
-
-
 def is_conflict(error: BaseException | None) -> bool:
     """Whether an exception says that the server undid the transaction for the sake of another one."""
-    return isinstance(error, psycopg.Error) and (error.sqlstate in _CONFLICTS or _was_dropped(error))
+    return isinstance(error, psycopg.Error) and (
+        error.sqlstate in _CONFLICTS or _is_dropped(error.sqlstate, error.diag.message_primary or "")
+    )
 
 
-def _was_dropped(error: psycopg.Error) -> bool:
+def _is_dropped(code: str | None, message: str) -> bool:
     """Whether a deployment dropped a routine between the call's parsing and its execution.
 
     PostgreSQL then answers an internal error, whose text is never translated; nothing has been done.
     """
-    return error.sqlstate == "XX000" and (error.diag.message_primary or "").startswith("cache lookup failed")
+    return code == "XX000" and message.startswith("cache lookup failed")
 
 
 def is_lost(connection: Connection, error: BaseException | None) -> bool:
@@ -306,7 +291,7 @@ def is_alive(connection: Connection, idle_seconds: float) -> bool:  # noqa: ARG0
     """Whether an idle connection still works, asking the server only if it has said something."""
     if connection.closed:
         return False
-    if not _has_input(connection.pgconn.socket):
+    if not has_input(connection.pgconn.socket):
         return True
     try:  # the server said something: goodbye, most often
         with _Cursor(connection, row_factory=tuple_row) as cursor:
@@ -316,7 +301,8 @@ def is_alive(connection: Connection, idle_seconds: float) -> bool:  # noqa: ARG0
     return True
 
 
-def _has_input(descriptor: int) -> bool:
+def has_input(descriptor: int) -> bool:
+    """Whether the server has said something that nobody has read."""
     if hasattr(select, "poll"):  # takes any descriptor, where select stops at 1023
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
@@ -340,14 +326,9 @@ def reset(connection: Connection) -> bool:
 
 def has_routine(connection: Connection, schema: str, routine: str) -> bool:
     """Whether a schema has a routine of this name."""
-    text = (
-        "SELECT EXISTS (SELECT FROM pg_catalog.pg_proc AS p"
-        " INNER JOIN pg_catalog.pg_namespace AS s ON s.oid = p.pronamespace"
-        " WHERE s.nspname = %s AND p.proname = %s)"
-    )
     try:
         with _Cursor(connection, row_factory=tuple_row) as cursor:
-            row = cursor.execute(text, (schema, routine), prepare=False).fetchone()
+            row = cursor.execute(HAS_ROUTINE, (schema, routine), prepare=False).fetchone()
             return row is not None and bool(row[0])
     except psycopg.Error as error:
         raise map_error(error) from error
@@ -355,14 +336,9 @@ def has_routine(connection: Connection, schema: str, routine: str) -> bool:
 
 def boxes(connection: Connection, schema: str) -> list[str]:
     """The names of the boxes that a schema has routines for."""
-    text = (
-        "SELECT DISTINCT left(p.proname, -6) FROM pg_catalog.pg_proc AS p"
-        " INNER JOIN pg_catalog.pg_namespace AS s ON s.oid = p.pronamespace"
-        " WHERE s.nspname = %s AND p.proname LIKE '%%\\_claim' AND p.proname !~ '^_'"
-    )
     try:
         with _Cursor(connection, row_factory=tuple_row) as cursor:
-            rows = cursor.execute(text, (schema,), prepare=False).fetchall()
+            rows = cursor.execute(BOX_NAMES, (schema,), prepare=False).fetchall()
     except psycopg.Error as error:
         raise map_error(error) from error
     return [str(row[0]) for row in rows]
@@ -391,6 +367,20 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     message = primary or str(error).strip() or type(error).__name__
     if target is not None:
         message = target.redact(message)
+    if code is not None or (isinstance(error, psycopg.DataError) and target is None):
+        return error_of(code or "22000", message, target)
+    where = f"{target}: " if target is not None else ""
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        if target is not None and _REFUSED.search(message):
+            return AccessDenied(f"{where}{_one_line(message)}; {access_advice(target)}")
+        return DatabaseUnavailable(f"{where}{_one_line(message)}; {outage_advice(target)}")
+    if isinstance(error, psycopg.ProgrammingError) and target is not None:
+        return InvalidArgument(f"url: must be one that libpq takes: {_one_line(message)}")
+    return PysqlboxError(f"{where}{message} (SQLSTATE none); {UNFORESEEN}")
+
+
+def error_of(code: str, message: str, target: Target | None = None) -> PysqlboxError:
+    """Our exception for an SQLSTATE; without a target it came from a routine."""
     where = f"{target}: " if target is not None else ""
     if code in _OURS:
         return _OURS[code](message)
@@ -398,29 +388,23 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
         return InvalidState(f"{where}{USED_UP}: {message}; {OTHER_PLACE}")
     if code in _MISSING and target is None:
         return SchemaMismatch(f"{message}; run pysqlbox migrate")
-    if code in ("42501", "3D000") or (code or "").startswith("28"):
+    if code in ("42501", "3D000") or code.startswith("28"):
         return AccessDenied(f"{where}{message}; {access_advice(target)}")
-    if isinstance(error, psycopg.DataError) and target is None:
+    if code.startswith("22") and target is None:
         return InvalidArgument(
             "an argument must be of its parameter's type, and one is malformed or out of range"
-            f" (SQLSTATE {code or 'none'})"
+            f" (SQLSTATE {code})"
         )
-    if code in _TRANSIENT or (code or "").startswith("08") or is_conflict(error):
+    if code in _TRANSIENT or code in _CONFLICTS or code.startswith("08") or _is_dropped(code, message):
         return DatabaseUnavailable(f"{where}{message}; {outage_advice(target)}")
-    if code is None and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
-        if target is not None and _REFUSED.search(message):
-            return AccessDenied(f"{where}{_one_line(message)}; {access_advice(target)}")
-        return DatabaseUnavailable(f"{where}{_one_line(message)}; {outage_advice(target)}")
-    if code is None and isinstance(error, psycopg.ProgrammingError) and target is not None:
-        return InvalidArgument(f"url: must be one that libpq takes: {_one_line(message)}")
-    return PysqlboxError(f"{where}{message} (SQLSTATE {code or 'none'}); {UNFORESEEN}")
+    return PysqlboxError(f"{where}{message} (SQLSTATE {code}); {UNFORESEEN}")
 
 
 def _one_line(message: str) -> str:
     return " ".join(message.split())
 
 
-def _adapt(name: str, value: object) -> object:
+def adapted(name: str, value: object) -> object:
     """Everything but sets goes untyped, so that the routine's own parameter types decide."""
     kind = type(value)
     if isinstance(value, str):
@@ -428,6 +412,10 @@ def _adapt(name: str, value: object) -> object:
         return value if kind is str else str.__str__(value)
     if value is None:
         return value
+    if kind is uuid.UUID:
+        return str(value)
+    if kind is int:
+        return repr(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.service.answers import fields_of
 from pysqlbox.service.operation import Asked, Parameter
 from pysqlbox.service.roles import Role

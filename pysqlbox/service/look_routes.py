@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from pysqlbox.arguments import given
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.messages import (
     AuditEntry,
     DeadCause,

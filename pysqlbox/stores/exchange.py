@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
-from pysqlbox.deployment import known_version
+from pysqlbox.deployment_base import known_version
 from pysqlbox.errors import AccessDenied, DatabaseUnavailable, PysqlboxError, SchemaMismatch
 from pysqlbox.inbox import Inbox
 from pysqlbox.outbox import Outbox
@@ -23,7 +23,7 @@ from pysqlbox.worker.outcomes import Outcomes
 from pysqlbox.worker.served_box import NEVER, ServedBox
 
 if TYPE_CHECKING:
-    from pysqlbox.box import AnyBox
+    from pysqlbox.boxes import AnyBox
     from pysqlbox.worker.worker_thread import WorkerThread
 
 __all__ = ["StoresExchange"]

@@ -34,7 +34,7 @@ from pysqlbox.worker.timetable import Timetable
 from pysqlbox.worker.worker_run import WorkerRun
 
 if TYPE_CHECKING:
-    from pysqlbox.box import AnyBox
+    from pysqlbox.boxes import AnyBox
     from pysqlbox.stores.stores import Stores
 
 __all__ = ["StoresRun"]

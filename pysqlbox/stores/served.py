@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.stores.servers import Kept, ServedDatabase
 from pysqlbox.stores.store import Store
 from pysqlbox.worker.database import WorkerConnection

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.stores.run import StoresRun
@@ -12,7 +12,7 @@ from pysqlbox.worker.handlers import seconds
 from pysqlbox.worker.health import WorkerHealth
 from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.results import Delay
-from pysqlbox.worker.settings import whole
+from pysqlbox.worker.settings import WorkerOptions, whole
 from pysqlbox.worker.worker import Worker
 from pysqlbox.worker.worker_run import WorkerRun
 
@@ -35,7 +35,7 @@ class StoresWorker(Worker):
         strategy: Strategy | None = None,
         connections: int = 20,
         sweep_seconds: Delay = 10.0,
-        **options: Any,
+        **options: Unpack[WorkerOptions],
     ) -> None:
         """``strategy``: who is asked next, RoundRobin() unless given. ``connections``: at most so many to
         each server, however many databases it has. ``sweep_seconds``: how long a store without any sign of

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any, overload
 
-from pysqlbox.box import AnyBox
+from pysqlbox.boxes import AnyBox
 from pysqlbox.inbox import Inbox
 from pysqlbox.messages import StoredInboxMessage, StoredOutboxMessage
 from pysqlbox.outbox import Outbox

@@ -19,7 +19,6 @@ from pysqlbox.typed.declaring import (
 from pysqlbox.typed.decoding import decode
 from pysqlbox.typed.errors import Undecodable
 from pysqlbox.typed.handlers import batch_decoder_for, decoder_for
-from pysqlbox.typed.publishing import Publishing, Receiving
 
 __all__ = [
     "HasCollapseKey",
@@ -27,8 +26,6 @@ __all__ = [
     "HasExternalId",
     "HasGroupId",
     "HasReceivedAt",
-    "Publishing",
-    "Receiving",
     "Undecodable",
     "batch_decoder_for",
     "declared_topic",

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
+from typing import Any, TypedDict
 from uuid import UUID
 
 from pysqlbox.arguments import Delay
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.typed.declaring import envelope_of, topic_of
 
-if TYPE_CHECKING:
-    from pysqlbox.messages import Enqueued, InboxEnqueued
-
-__all__ = ["PublishOptions", "Publishing", "ReceiveOptions", "Receiving"]
+__all__ = ["PublishOptions", "ReceiveOptions", "incoming", "outgoing"]
 
 
 class PublishOptions(TypedDict, total=False):
@@ -51,100 +48,7 @@ class ReceiveOptions(TypedDict, total=False):
     delay: Delay | None
 
 
-class _Outbox(Protocol):
-    """What Publishing needs of its queue."""
-
-    @property
-    def enqueue(self) -> Callable[..., Enqueued]: ...
-
-    @property
-    def enqueue_many(self) -> Callable[..., list[Enqueued]]: ...
-
-    @property
-    def enqueue_async(self) -> Callable[..., Awaitable[Enqueued]]: ...
-
-    @property
-    def enqueue_many_async(self) -> Callable[..., Awaitable[list[Enqueued]]]: ...
-
-
-class _Inbox(Protocol):
-    """What Receiving needs of its queue."""
-
-    @property
-    def enqueue(self) -> Callable[..., InboxEnqueued]: ...
-
-    @property
-    def enqueue_many(self) -> Callable[..., list[InboxEnqueued]]: ...
-
-    @property
-    def enqueue_async(self) -> Callable[..., Awaitable[InboxEnqueued]]: ...
-
-    @property
-    def enqueue_many_async(self) -> Callable[..., Awaitable[list[InboxEnqueued]]]: ...
-
-
-class Publishing:
-    """An outbox's methods that take an object of a declared class."""
-
-    def publish(
-        self: _Outbox, value: object, *, connection: Any = None, **options: Unpack[PublishOptions]
-    ) -> Enqueued:
-        """Enqueue an object as its class says; ``options`` go before what the class says."""
-        return self.enqueue(**_outgoing(value, options), connection=connection)
-
-    def publish_many(self: _Outbox, values: Iterable[object], *, connection: Any = None) -> list[Enqueued]:
-        """Enqueue objects, which may be of different classes, in one call."""
-        records = [_outgoing(value, {}) for value in values]
-        return self.enqueue_many(records, connection=connection)
-
-    async def publish_async(
-        self: _Outbox, value: object, *, connection: Any = None, **options: Unpack[PublishOptions]
-    ) -> Enqueued:
-        """publish for asyncio."""
-        return await self.enqueue_async(**_outgoing(value, options), connection=connection)
-
-    async def publish_many_async(
-        self: _Outbox, values: Iterable[object], *, connection: Any = None
-    ) -> list[Enqueued]:
-        """publish_many for asyncio."""
-        records = [_outgoing(value, {}) for value in values]
-        return await self.enqueue_many_async(records, connection=connection)
-
-
-class Receiving:
-    """An inbox's methods that take an object of a declared class."""
-
-    def receive(
-        self: _Inbox, value: object, *, connection: Any = None, **options: Unpack[ReceiveOptions]
-    ) -> InboxEnqueued:
-        """Enqueue an object as its class says; ``options`` go before what the class says.
-
-        An inbox needs the sender's id of the message: the class's ``message_id``, else its deduplication id.
-        """
-        return self.enqueue(**_incoming(value, options), connection=connection)
-
-    def receive_many(
-        self: _Inbox, values: Iterable[object], *, source: str | None = None, connection: Any = None
-    ) -> list[InboxEnqueued]:
-        """Enqueue objects, which may be of different classes, in one call."""
-        records = [_incoming(value, {} if source is None else {"source": source}) for value in values]
-        return self.enqueue_many(records, connection=connection)
-
-    async def receive_async(
-        self: _Inbox, value: object, *, connection: Any = None, **options: Unpack[ReceiveOptions]
-    ) -> InboxEnqueued:
-        """receive for asyncio."""
-        return await self.enqueue_async(**_incoming(value, options), connection=connection)
-
-    async def receive_many_async(
-        self: _Inbox, values: Iterable[object], *, source: str | None = None, connection: Any = None
-    ) -> list[InboxEnqueued]:
-        """receive_many for asyncio."""
-        records = [_incoming(value, {} if source is None else {"source": source}) for value in values]
-        return await self.enqueue_many_async(records, connection=connection)
-
-
-def _outgoing(value: object, options: Mapping[str, Any]) -> dict[str, Any]:
+def outgoing(value: object, options: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an outbox's enqueue."""
     envelope = envelope_of(value)
     envelope.pop("source", None)
@@ -153,7 +57,7 @@ def _outgoing(value: object, options: Mapping[str, Any]) -> dict[str, Any]:
     return _arguments(value, envelope, options)
 
 
-def _incoming(value: object, options: Mapping[str, Any]) -> dict[str, Any]:
+def incoming(value: object, options: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of an inbox's enqueue."""
     envelope = envelope_of(value)
     envelope.pop("correlation_id", None)

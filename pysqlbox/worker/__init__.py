@@ -6,6 +6,7 @@ from pysqlbox.worker.backoff import Backoff, exponential, fixed
 from pysqlbox.worker.context import Context
 from pysqlbox.worker.health import BoxHealth, WorkerHealth
 from pysqlbox.worker.results import Ack, DeadLetter, NonRetryable, Release, Result, Retry
+from pysqlbox.worker.settings import WorkerOptions
 from pysqlbox.worker.tally import WorkerStats
 from pysqlbox.worker.worker import Worker
 
@@ -21,6 +22,7 @@ __all__ = [
     "Retry",
     "Worker",
     "WorkerHealth",
+    "WorkerOptions",
     "WorkerStats",
     "exponential",
     "fixed",

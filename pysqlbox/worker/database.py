@@ -17,7 +17,7 @@ from pysqlbox.worker.logs import log_of
 from pysqlbox.worker.outcomes import Outcomes
 
 if TYPE_CHECKING:
-    from pysqlbox.box import AnyBox
+    from pysqlbox.boxes import AnyBox
     from pysqlbox.deployment import Deployment
 
 __all__ = ["CALL_SECONDS", "Calls", "Database", "WorkerConnection"]

@@ -21,7 +21,7 @@ from pysqlbox.worker.fast_messages import fast_messages
 from pysqlbox.worker.outcomes import Outcomes
 
 if TYPE_CHECKING:
-    from pysqlbox.box import AnyBox
+    from pysqlbox.boxes import AnyBox
 
 __all__ = ["PostgresConnection"]
 

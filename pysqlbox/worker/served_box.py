@@ -13,7 +13,7 @@ from pysqlbox.worker.outcomes import Outcomes
 from pysqlbox.worker.settings import Settings
 
 if TYPE_CHECKING:
-    from pysqlbox.box import AnyBox
+    from pysqlbox.boxes import AnyBox
     from pysqlbox.worker.served_store import ServedStore
 
 __all__ = ["JOIN_WAIT", "NEVER", "ServedBox"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from difflib import get_close_matches
+from typing import TypedDict
 
 from pysqlbox.arguments import whole_seconds
 from pysqlbox.errors import InvalidArgument
@@ -14,10 +16,70 @@ from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.policies import IdlePolicy, UnknownTopicsPolicy, checked_idle, checked_policy
 from pysqlbox.worker.results import Delay
 
-__all__ = ["Settings", "whole"]
+__all__ = ["DEFAULTS", "Settings", "WorkerOptions", "checked_names", "whole"]
 
 #: Delays that every database takes, in seconds.
 SHORTEST, LONGEST = 0.001, 999_999_999.0
+
+
+class WorkerOptions(TypedDict, total=False):
+    """What a worker may be told."""
+
+    boxes: Sequence[str]
+    """The names of the boxes that it serves."""
+    topics: Sequence[str] | None
+    """What it claims; None is every topic."""
+    threads: int
+    """How many handlers that are ordinary functions may run at once."""
+    async_slots: int
+    """How many coroutine handlers may run at once."""
+    batch_size: int
+    lease_seconds: Delay
+    poll_seconds: Delay
+    max_attempts: int | None
+    """None is the box's own setting, 0 no limit."""
+    backoff: Backoff | None
+    """None is the box's own."""
+    handler_timeout: Delay | None
+    """How long any handler may take."""
+    reap_seconds: Delay | None
+    """How often one worker takes back leases that have run out; None leaves it to others."""
+    cleanup_seconds: Delay | None
+    """How often one worker deletes what was done longer than ``retention`` ago; None leaves it to others."""
+    retention: Delay
+    schedule_seconds: Delay | None
+    """How soon a schedule that somebody sets is noticed; None leaves firing to others."""
+    listen: bool
+    """Whether to wake up by NOTIFY where the database has it."""
+    unknown_topics: UnknownTopicsPolicy
+    """Messages without a handler are put back for a while without counting an attempt ("snooze"), tried again
+    under backoff ("abandon"), or given up ("dead")."""
+    idle: IdlePolicy
+    """With "sleep" nothing at all is asked while nothing is due; see ``wake``."""
+    stall_seconds: Delay | None
+    """When messages wait and nothing has moved for so long, that is logged; None: never."""
+
+
+DEFAULTS: WorkerOptions = {
+    "boxes": ("outbox",),
+    "topics": None,
+    "threads": 8,
+    "async_slots": 100,
+    "batch_size": 50,
+    "lease_seconds": 30,
+    "poll_seconds": 0.5,
+    "max_attempts": None,
+    "backoff": None,
+    "handler_timeout": None,
+    "reap_seconds": 10.0,
+    "cleanup_seconds": 60.0,
+    "retention": timedelta(days=7),
+    "schedule_seconds": 10.0,
+    "listen": True,
+    "unknown_topics": "snooze",
+    "idle": "poll",
+    "stall_seconds": 60.0,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +105,18 @@ class Settings:
     stall_seconds: float | None = 60.0
 
     @classmethod
-    def checked(
-        cls,
-        *,
-        boxes: Sequence[str],
-        topics: Sequence[str] | None,
-        batch_size: int,
-        lease_seconds: Delay,
-        poll_seconds: Delay,
-        max_attempts: int | None,
-        backoff: Backoff | None,
-        handler_timeout: Delay | None,
-        reap_seconds: Delay | None,
-        cleanup_seconds: Delay | None,
-        retention: Delay,
-        schedule_seconds: Delay | None,
-        listen: bool,
-        unknown_topics: str,
-        async_slots: int,
-        idle: str,
-        stall_seconds: Delay | None,
-    ) -> Settings:
-        """The settings of these arguments of a worker; InvalidArgument names the one that is wrong."""
+    def checked(cls, options: WorkerOptions) -> Settings:
+        """The settings of a worker's options; InvalidArgument names the one that is wrong."""
+        given: WorkerOptions = {**DEFAULTS, **options}
+        boxes, topics, retention = given["boxes"], given["topics"], given["retention"]
         if isinstance(boxes, str) or not boxes:
             raise InvalidArgument("boxes: must be a list of at least one name")
         if isinstance(topics, str):
             raise InvalidArgument("topics: must be a list of topics")
-        poll = seconds("poll_seconds", poll_seconds)
+        poll = seconds("poll_seconds", given["poll_seconds"])
         if poll is None:
             raise InvalidArgument("poll_seconds: must be above 0")
+        max_attempts = given["max_attempts"]
         if max_attempts is not None:
             whole("max_attempts", max_attempts, 0, 2**31 - 1)
         keep = retention.total_seconds() if isinstance(retention, timedelta) else float(retention)
@@ -80,21 +125,23 @@ class Settings:
         return cls(
             boxes=tuple(dict.fromkeys(boxes)),
             topics=None if topics is None else tuple(topics),
-            batch_size=whole("batch_size", batch_size, 1, 10_000),
-            lease_seconds=whole("lease_seconds", whole_seconds("lease_seconds", lease_seconds), 1, 86_400),
+            batch_size=whole("batch_size", given["batch_size"], 1, 10_000),
+            lease_seconds=whole(
+                "lease_seconds", whole_seconds("lease_seconds", given["lease_seconds"]), 1, 86_400
+            ),
             poll_seconds=poll,
             max_attempts=max_attempts,
-            backoff=backoff,
-            handler_timeout=seconds("handler_timeout", handler_timeout),
-            reap_seconds=seconds("reap_seconds", reap_seconds),
-            cleanup_seconds=seconds("cleanup_seconds", cleanup_seconds),
+            backoff=given["backoff"],
+            handler_timeout=seconds("handler_timeout", given["handler_timeout"]),
+            reap_seconds=seconds("reap_seconds", given["reap_seconds"]),
+            cleanup_seconds=seconds("cleanup_seconds", given["cleanup_seconds"]),
             retention=int(keep),
-            schedule_seconds=seconds("schedule_seconds", schedule_seconds),
-            listen=listen,
-            unknown_topics=checked_policy(unknown_topics),
-            async_slots=whole("async_slots", async_slots, 1, 100_000),
-            idle=checked_idle(idle),
-            stall_seconds=seconds("stall_seconds", stall_seconds),
+            schedule_seconds=seconds("schedule_seconds", given["schedule_seconds"]),
+            listen=given["listen"],
+            unknown_topics=checked_policy(given["unknown_topics"]),
+            async_slots=whole("async_slots", given["async_slots"], 1, 100_000),
+            idle=checked_idle(given["idle"]),
+            stall_seconds=seconds("stall_seconds", given["stall_seconds"]),
         )
 
     def delay(self, log: StoreLog, attempt: int, asked: Delay | None) -> float | None:
@@ -114,6 +161,15 @@ class Settings:
             except Exception as error:  # noqa: BLE001  # the policy is the caller's code
                 log.error("the delay before attempt %d is left to the box: %s", attempt + 1, error)
         return self.delay(log, attempt, asked)
+
+
+def checked_names(options: Mapping[str, object]) -> None:
+    """Refuse a worker's option that there is none of, as Python does."""
+    for name in options:
+        if name not in DEFAULTS:
+            near = get_close_matches(name, DEFAULTS, 1)
+            hint = f" (is it {near[0]!r}?)" if near else ""
+            raise TypeError(f"worker() got an unexpected keyword argument {name!r}{hint}")
 
 
 def whole(name: str, value: object, least: int, most: int) -> int:

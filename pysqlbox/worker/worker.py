@@ -7,22 +7,21 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.typed import topic_of
-from pysqlbox.worker.backoff import Backoff
 from pysqlbox.worker.deployment_run import DeploymentRun
 from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.handlers import Handler, HandlerOptions, Handlers
 from pysqlbox.worker.health import BoxHealth, WorkerHealth
 from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.logs import StoreLog, log_of
-from pysqlbox.worker.policies import IdlePolicy, UnknownTopicsPolicy
+from pysqlbox.worker.registering import BatchHandlerOf, ClassHandler, HandlerOf
 from pysqlbox.worker.results import Delay
-from pysqlbox.worker.settings import Settings, whole
+from pysqlbox.worker.settings import DEFAULTS, Settings, WorkerOptions, checked_names, whole
 from pysqlbox.worker.signals import signals
 from pysqlbox.worker.tally import Tally, WorkerStats
 from pysqlbox.worker.unknown_topics import UnknownTopics
@@ -34,67 +33,19 @@ if TYPE_CHECKING:
 __all__ = ["Worker"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Object = TypeVar("_Object")
 
 
 class Worker:
     """Claims, handles and settles with a pool of threads, each on a connection of its own."""
 
-    def __init__(
-        self,
-        db: Deployment,
-        *,
-        boxes: Sequence[str] = ("outbox",),
-        topics: Sequence[str] | None = None,
-        threads: int = 8,
-        batch_size: int = 50,
-        lease_seconds: Delay = 30,
-        poll_seconds: Delay = 0.5,
-        max_attempts: int | None = None,
-        backoff: Backoff | None = None,
-        handler_timeout: Delay | None = None,
-        reap_seconds: Delay | None = 10.0,
-        cleanup_seconds: Delay | None = 60.0,
-        retention: Delay = timedelta(days=7),
-        schedule_seconds: Delay | None = 10.0,
-        listen: bool = True,
-        async_slots: int = 100,
-        unknown_topics: UnknownTopicsPolicy = "snooze",
-        idle: IdlePolicy = "poll",
-        stall_seconds: Delay | None = 60.0,
-    ) -> None:
-        """Serve ``boxes``; ``max_attempts`` and ``backoff`` are the box's own settings where they are None.
-
-        ``handler_timeout``: how long any handler may take. ``reap_seconds``, ``cleanup_seconds``: how often
-        one worker reaps, and deletes what was done longer than ``retention`` ago; None leaves it to others.
-        ``schedule_seconds``: how soon a schedule that somebody sets is noticed; None leaves firing to others.
-        ``listen``: wake up by NOTIFY where the database has it. ``async_slots``: how many coroutine handlers
-        may run at once. ``unknown_topics``: messages without a handler are put back for a while without
-        counting an attempt ("snooze"), tried again under backoff ("abandon"), or given up ("dead").
-        ``idle``: with "sleep" nothing at all is asked while nothing is due; see ``wake``. ``stall_seconds``:
-        when messages wait and nothing has moved for so long, that is logged; None: never.
-        """
+    def __init__(self, db: Deployment, **options: Unpack[WorkerOptions]) -> None:
+        """Serve boxes of a deployment as ``WorkerOptions`` says; what is left out is in ``DEFAULTS``."""
+        checked_names(options)
         self.deployment = db
         self.owner_token = uuid.uuid4()
-        self.threads = whole("threads", threads, 1, 1000)
-        self._settings = Settings.checked(
-            boxes=boxes,
-            topics=topics,
-            batch_size=batch_size,
-            lease_seconds=lease_seconds,
-            poll_seconds=poll_seconds,
-            max_attempts=max_attempts,
-            backoff=backoff,
-            handler_timeout=handler_timeout,
-            reap_seconds=reap_seconds,
-            cleanup_seconds=cleanup_seconds,
-            retention=retention,
-            schedule_seconds=schedule_seconds,
-            listen=listen,
-            unknown_topics=unknown_topics,
-            async_slots=async_slots,
-            idle=idle,
-            stall_seconds=stall_seconds,
-        )
+        self.threads = whole("threads", options.get("threads", DEFAULTS["threads"]), 1, 1000)
+        self._settings = Settings.checked(options)
         self._handlers = Handlers()
         self._hooks = Hooks()
         self._unknown_topics = UnknownTopics(self._settings.unknown_topics)
@@ -104,9 +55,13 @@ class Worker:
         self._past = Tally()
         self._measured = False
 
-    def handler(
-        self, topic: str | type, **options: Unpack[HandlerOptions]
-    ) -> Callable[[_Function], _Function]:
+    @overload
+    def handler(self, topic: str, **options: Unpack[HandlerOptions]) -> HandlerOf: ...
+
+    @overload
+    def handler(self, topic: type[_Object], **options: Unpack[HandlerOptions]) -> ClassHandler[_Object]: ...
+
+    def handler(self, topic: str | type[Any], **options: Unpack[HandlerOptions]) -> Any:
         """Register the handler of a topic, or of a message class that carries its topic.
 
         ``concurrency``: how many may run at once; ``timeout``: how long it may take. ``transactional``: run
@@ -115,11 +70,10 @@ class Worker:
         """
         return self._register(topic, batch=False, options=options)
 
-    def batch_handler(
-        self, topic: str | type, **options: Unpack[HandlerOptions]
-    ) -> Callable[[_Function], _Function]:
+    def batch_handler(self, topic: str | type[Any], **options: Unpack[HandlerOptions]) -> BatchHandlerOf:
         """Register a handler that gets a list of messages and answers None, or a result for each."""
-        return self._register(topic, batch=True, options=options)
+        register: BatchHandlerOf = self._register(topic, batch=True, options=options)
+        return register
 
     def add_handler(
         self,
@@ -310,14 +264,12 @@ class Worker:
     def __repr__(self) -> str:
         return f"Worker({', '.join(self._settings.boxes)} of {self.deployment!r}, {self.threads} threads)"
 
-    def _register(
-        self, topic: str | type, *, batch: bool, options: HandlerOptions
-    ) -> Callable[[_Function], _Function]:
+    def _register(self, topic: str | type[Any], *, batch: bool, options: HandlerOptions) -> Any:
         name = topic if isinstance(topic, str) else topic_of(topic)
         if not 1 <= len(name) <= 255:
             raise InvalidArgument("topic: must have 1 to 255 characters")
 
-        def register(function: _Function) -> _Function:
+        def register(function: Callable[..., Any]) -> Callable[..., Any]:
             self._handlers.add(Handler(name, function, batch=batch, **options))
             return function
 

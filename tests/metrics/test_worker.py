@@ -55,7 +55,7 @@ def test_every_outcome_is_counted_by_topic(deployment: pysqlbox.Deployment, make
         raise RuntimeError("no")
 
     @worker.batch_handler("batch")
-    def _(messages: list[object]) -> list[object]:
+    def _(messages: list[object]) -> list[pysqlbox.Result | None]:
         return [Retry(delay=600), *[None] * (len(messages) - 1)]
 
     @worker.handler("whole", transactional=True)

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from typing import Any
 
-import psycopg
 import pytest
 from opentelemetry.trace import SpanKind, StatusCode
 
@@ -210,10 +209,9 @@ def test_joins_are_told(deployment: pysqlbox.Deployment, make: MakeWorker, told:
 @pytest.mark.dialect("postgres")
 def test_asynchronous_callers_too(deployment: pysqlbox.Deployment, told: Told, db: Database) -> None:
     async def send() -> None:
-        connection = await psycopg.AsyncConnection.connect(db.url)
-        async with connection:
+        async with pysqlbox.connect_async(db.url, schema=db.schema) as awaited:
             with told.tracer.start_as_current_span("request"):
-                await deployment.outbox.enqueue_async("t", "p", connection=connection)
+                await awaited.outbox.enqueue("t", "p")
 
     asyncio.run(send())
     span = told.span("send")

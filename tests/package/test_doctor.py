@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 import pytest
 
-from pysqlbox import Deployment, Finding
+from pysqlbox import Deployment, Finding, connect_async
 
 
 def test_doctor_answers_findings(deployment: Deployment) -> None:
@@ -25,7 +26,7 @@ def test_doctor_answers_findings(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize(("level", "is_bad"), [("ok", False), ("note", False), ("unknown", False)])
-def test_a_finding_says_whether_it_is_bad(level: str, is_bad: bool) -> None:
+def test_a_finding_says_whether_it_is_bad(level: Literal["ok", "note", "unknown"], is_bad: bool) -> None:
     assert Finding("c", level, "s", "d", None).is_bad is is_bad
     assert Finding("c", "warning", "s", "d", None).is_bad
     assert Finding("c", "error", "s", "d", None).is_bad
@@ -33,7 +34,8 @@ def test_a_finding_says_whether_it_is_bad(level: str, is_bad: bool) -> None:
 
 def test_doctor_for_asynchronous_callers(deployment: Deployment) -> None:
     async def work() -> list[Finding]:
-        return await deployment.doctor_async()
+        async with connect_async(deployment.target, schema=deployment.schema) as db:
+            return await db.doctor()
 
     assert [each.check for each in asyncio.run(work())] == [each.check for each in deployment.doctor()]
 
@@ -43,7 +45,10 @@ def test_doctor_on_an_asynchronous_connection(deployment: Deployment) -> None:
     import psycopg
 
     async def work() -> list[Finding]:
-        async with await psycopg.AsyncConnection.connect(deployment.target.dsn) as connection:
-            return await deployment.doctor_async(connection=connection)
+        async with (
+            connect_async(deployment.target, schema=deployment.schema) as db,
+            await psycopg.AsyncConnection.connect(deployment.target.dsn) as connection,
+        ):
+            return await db.doctor(connection=connection)
 
     assert {each.check for each in asyncio.run(work())} == {each.check for each in deployment.doctor()}

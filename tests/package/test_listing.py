@@ -51,7 +51,7 @@ def test_list_is_paged_filtered_and_joins_a_transaction(outbox: Outbox) -> None:
 def test_list_follows_markers_and_never_shows_one(outbox: Outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rows are made up: a page with two messages, two that found none, and the last."""
     (empty,) = [outbox.enqueue("t", "p")]
-    (row,) = outbox._call("list", {"status": "Ready"}, None)
+    (row,) = outbox.deployment.call("outbox_list", {"status": "Ready"})
     width = len(row)
 
     def shown(number: int) -> tuple[Any, ...]:
@@ -63,12 +63,12 @@ def test_list_follows_markers_and_never_shows_one(outbox: Outbox, monkeypatch: p
     pages = {0: [shown(1), shown(2), marker(50)], 50: [marker(90)], 90: [marker(95)], 95: [shown(97)]}
     asked: list[tuple[object, object]] = []
 
-    def call(step: str, arguments: dict[str, object], connection: Any, *, repeat: bool = False) -> Any:
-        assert (step, connection, repeat) == ("list", None, True)
+    def fetch(_connection: Any, _schema: str, routine: str, arguments: dict[str, object]) -> Any:
+        assert routine == "outbox_list"
         asked.append((arguments["after_id"], arguments["limit"]))
         return pages[int(str(arguments["after_id"]))]
 
-    monkeypatch.setattr(outbox, "_call", call)
+    monkeypatch.setattr(outbox.deployment.driver, "fetch", fetch)
     found = outbox.list("Ready", limit=10)
     assert [each.id for each in found] == [1, 2, 97]
     assert asked == [(0, 10), (50, 8), (90, 8), (95, 8)]

@@ -37,7 +37,7 @@ def main(url: str, schema: str, broker: str, queue: str, journal: str, mode: str
                 os.kill(os.getpid(), signal.SIGKILL)
                 return 1
 
-            db.ledger.mark_processed = die  # type: ignore[method-assign]  # the moment that is meant
+            db.ledger.mark_processed = die  # the moment that is meant
         rabbitmq.Consumer(once, broker, queue, handle, retry_seconds=0.1).run()
 
 

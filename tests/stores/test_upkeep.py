@@ -114,14 +114,13 @@ def test_a_manager_starts_and_stops_all(stores: Stores) -> None:
         told.append("stop")
 
     with manager:
-        assert one.is_running
+        assert [each.is_running for each in (one, all_stores, manager)] == [True] * 3
         with pytest.raises(InvalidState, match="runs already"):
             manager.start()
         fill(stores.get("b"), 5)
         until(lambda: len(seen) == 5)
     assert told == ["start", "stop"]
-    assert not one.is_running
-    assert not all_stores.is_running
+    assert [each.is_running for each in (one, all_stores, manager)] == [False] * 3
     assert manager.stop()
     until(lambda: not threads())
 

@@ -316,23 +316,57 @@ def test_an_async_connection_carries_the_mark(deployment: pysqlbox.Deployment, o
     key = once.key("alias", "1")
 
     async def main() -> None:
-        async with await psycopg.AsyncConnection.connect(deployment.target.dsn) as connection:
-            async with once.attempt(key, connection=connection) as mine:
+        async with (
+            pysqlbox.connect_async(deployment.target, schema=deployment.schema) as db,
+            await psycopg.AsyncConnection.connect(deployment.target.dsn) as connection,
+        ):
+            awaited = Idempotent(db, bus="rabbit", group="billing", lease=30)
+            async with awaited.attempt(key, connection=connection) as mine:
                 assert mine
             await connection.rollback()
             assert not once.is_processed(key)
             with pytest.raises(ValueError, match="failed"):
-                async with once.attempt(key, connection=connection):
+                async with awaited.attempt(key, connection=connection):
                     raise ValueError("failed")
             await connection.rollback()
-            async with once.attempt(key, connection=connection) as mine:
+            async with awaited.attempt(key, connection=connection) as mine:
                 assert mine
             await connection.commit()
             assert once.is_processed(key)
-            async with once.attempt(key, connection=connection) as late:
+            async with awaited.attempt(key, connection=connection) as late:
                 assert not late
 
     asyncio.run(main())
+
+
+def test_an_asynchronous_deployment_serves_coroutine_functions(deployment: pysqlbox.Deployment) -> None:
+    handled: list[str] = []
+
+    async def main() -> None:
+        async with pysqlbox.connect_async(deployment.target, schema=deployment.schema) as db:
+            once = Idempotent(db, bus="b", group="g")
+
+            @once("alias", message_id=lambda message: message)
+            async def handle(message: str) -> None:
+                handled.append(message)
+                if message == "bad":
+                    raise ValueError("failed")
+
+            await handle("1")
+            await handle("1")
+            for _ in range(2):
+                with pytest.raises(ValueError, match="failed"):
+                    await handle("bad")
+            assert (await db.ledger.get(once.key("alias", "bad"))).status == "Unknown"
+            with pytest.raises(InvalidArgument, match="coroutine"):
+                once("alias")(lambda message: message)
+            with pytest.raises(InvalidArgument, match="coroutine"), once.attempt("k"):
+                raise AssertionError("begun")
+            with pytest.raises(InvalidArgument, match="coroutine"):
+                once.is_processed("k")
+
+    asyncio.run(main())
+    assert handled == ["1", "bad", "bad"]
 
 
 def test_is_processed_and_mark_processed_are_the_simple_stores_calls(once: Idempotent) -> None:

@@ -5,11 +5,30 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import pytest
 
-from pysqlbox import Audit, Deployment, Inbox, Joins, Ledger, Outbox
+from pysqlbox import (
+    AsyncAudit,
+    AsyncDeployment,
+    AsyncInbox,
+    AsyncJoins,
+    AsyncLedger,
+    AsyncOutbox,
+    AsyncSchedules,
+    Audit,
+    Deployment,
+    Inbox,
+    Joins,
+    Ledger,
+    Outbox,
+    Schedules,
+    connect,
+    connect_async,
+)
+from pysqlbox.ledger import LedgerMethods
 from pysqlbox.names import DIALECTS, Dialect
 from tools.routines import Routine, routines
 
@@ -101,21 +120,56 @@ def test_every_method_joins_a_callers_transaction(name: str) -> None:
     assert connection.default is None
 
 
-@pytest.mark.parametrize(
-    ("owner", "step"),
-    [
-        (Outbox, "enqueue"),
-        (Outbox, "enqueue_many"),
-        (Outbox, "enqueue_payloads"),
-        (Inbox, "enqueue"),
-        (Inbox, "enqueue_many"),
-    ],
-)
-def test_the_asynchronous_methods_take_the_same(owner: type, step: str) -> None:
-    one = inspect.signature(getattr(owner, step))
-    other = inspect.signature(getattr(owner, f"{step}_async"))
+FACES: list[tuple[type, type]] = [
+    (Deployment, AsyncDeployment),
+    (Outbox, AsyncOutbox),
+    (Inbox, AsyncInbox),
+    (Joins, AsyncJoins),
+    (Ledger, AsyncLedger),
+    (Schedules, AsyncSchedules),
+    (Audit, AsyncAudit),
+]
+WITHOUT_A_WAIT = {"worker"}
+"""Methods that ask the database nothing, and so are the same on both faces."""
+
+
+def _methods(owner: type) -> dict[str, Callable[..., Any]]:
+    return {
+        name: found
+        for name in dir(owner)
+        if not name.startswith("_") and inspect.isfunction(found := inspect.getattr_static(owner, name))
+    }
+
+
+@pytest.mark.parametrize(("blocking", "awaiting"), FACES)
+def test_the_asynchronous_face_has_the_same_methods(blocking: type, awaiting: type) -> None:
+    ours, theirs = _methods(blocking), _methods(awaiting)
+    assert ours.keys() == theirs.keys()
+    for name, method in theirs.items():
+        one, other = inspect.signature(ours[name]), inspect.signature(method)
+        assert one.parameters == other.parameters, name
+        if name not in {*WITHOUT_A_WAIT, "box", "connection", "draw_place", "kind_of", "transaction"}:
+            assert one.return_annotation == other.return_annotation, name
+            assert inspect.iscoroutinefunction(method), name
+            assert not inspect.iscoroutinefunction(ours[name]), name
+
+
+def test_connect_and_connect_async_take_the_same() -> None:
+    one, other = inspect.signature(connect), inspect.signature(connect_async)
     assert one.parameters == other.parameters
-    assert inspect.iscoroutinefunction(getattr(owner, f"{step}_async"))
+    assert not inspect.iscoroutinefunction(connect_async), "nothing is connected before the first call"
+
+
+def test_a_description_alone_has_no_methods() -> None:
+    nowhere = connect_async("postgresql://127.0.0.1/nowhere")
+    with pytest.raises(TypeError, match="only a description"):
+        attrgetter("get")(LedgerMethods(nowhere))
+
+
+def test_help_shows_what_a_method_answers() -> None:
+    assert inspect.signature(Outbox.ack).return_annotation == "int"
+    assert inspect.signature(AsyncOutbox.enqueue).return_annotation == "Enqueued"
+    assert "lease" in (Outbox.claim.__doc__ or "")
 
 
 def test_messages_have_the_columns_of_their_routines() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -17,30 +16,23 @@ from pysqlbox.typed import (
     HasExternalId,
     HasGroupId,
     HasReceivedAt,
-    Publishing,
-    Receiving,
     declared_topic,
     message,
     topic_of,
 )
+from pysqlbox.typed.publishing import incoming, outgoing
 
 THEN = datetime(2020, 1, 1, tzinfo=UTC)
 
 
-class Spy(Publishing, Receiving):
-    """A queue that answers what it was called with."""
+class Spy:
+    """What the calls of an outbox and an inbox would be given."""
 
-    def enqueue(self, topic: str, payload: object, **more: Any) -> Any:
-        return {"topic": topic, "payload": payload, **more}
+    def publish(self, value: object, **options: Any) -> Any:
+        return outgoing(value, options)
 
-    def enqueue_many(self, messages: list[dict[str, Any]], **more: Any) -> Any:
-        return messages, more
-
-    async def enqueue_async(self, topic: str, payload: object, **more: Any) -> Any:
-        return self.enqueue(topic, payload, **more)
-
-    async def enqueue_many_async(self, messages: list[dict[str, Any]], **more: Any) -> Any:
-        return self.enqueue_many(messages, **more)
+    def receive(self, value: object, **options: Any) -> Any:
+        return incoming(value, options)
 
 
 def _spy() -> Any:
@@ -126,7 +118,6 @@ def test_publish_takes_the_keys_from_the_object() -> None:
         "correlation_id": "trace",
         "created_at": THEN,
         "headers": {"a": "b"},
-        "connection": None,
     }
 
 
@@ -142,7 +133,6 @@ def test_the_methods_of_the_interfaces_say_the_same() -> None:
         "dedup_key": "dedup",
         "message_id": activity.id,
         "created_at": THEN,
-        "connection": None,
     }
     assert _spy().receive(activity, source="s") == {
         "topic": "activity",
@@ -151,7 +141,6 @@ def test_the_methods_of_the_interfaces_say_the_same() -> None:
         "source": "s",
         "message_id": str(activity.id),
         "received_at": THEN,
-        "connection": None,
     }
 
 
@@ -186,26 +175,6 @@ def test_receive_needs_the_senders_id_and_name() -> None:
     assert (found["source"], found["message_id"]) == ("shop", str(order.id))
     assert "correlation_id" not in found
     assert "dedup_key" not in found
-
-
-def test_many_and_async_calls() -> None:
-    activity = Activity(uuid4())
-    spy = _spy()
-    records, more = spy.publish_many([activity, Base("c")], connection="mine")
-    assert [record["topic"] for record in records] == ["activity", "base"]
-    assert more == {"connection": "mine"}
-    received, _ = spy.receive_many(iter([activity]), source="s")
-    assert received[0]["source"] == "s"
-
-    async def main() -> None:
-        assert await spy.publish_async(activity, priority=1) == spy.publish(activity, priority=1)
-        assert await spy.publish_many_async([activity]) == spy.publish_many([activity])
-        assert await spy.receive_async(activity, source="s") == spy.receive(activity, source="s")
-        assert await spy.receive_many_async([activity], source="s") == spy.receive_many(
-            [activity], source="s"
-        )
-
-    asyncio.run(main())
 
 
 def test_bad_declarations_are_refused() -> None:

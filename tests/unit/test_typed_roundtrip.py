@@ -114,11 +114,11 @@ def test_a_calls_delay_goes_before_the_classs_due_time(deployment: pysqlbox.Depl
     ours = [
         deployment.outbox.publish(past, message_id=None),
         deployment.outbox.publish(past, message_id=None, delay=3600),
-        asyncio.run(deployment.outbox.publish_async(past, message_id=None, delay=timedelta(hours=1))),
+        deployment.outbox.publish(past, message_id=None, delay=timedelta(hours=1)),
     ]
     assert [row.id for row in deployment.outbox.claim(OWNER)] == [ours[0].id]
     assert deployment.inbox.receive(past, delay=3600).outcome == "created"
-    assert asyncio.run(deployment.inbox.receive_async(past, delay=timedelta(hours=1))).outcome == "updated"
+    assert deployment.inbox.receive(past, delay=timedelta(hours=1)).outcome == "updated"
     assert deployment.inbox.claim(OWNER) == []
     with pytest.raises(InvalidArgument, match="delay_seconds"):
         deployment.outbox.publish(past, message_id=None, delay=1, due_at=past.at)
@@ -127,10 +127,11 @@ def test_a_calls_delay_goes_before_the_classs_due_time(deployment: pysqlbox.Depl
 def test_publishing_for_asyncio(deployment: pysqlbox.Deployment) -> None:
     async def main() -> None:
         order = _order()
-        assert (await deployment.outbox.publish_async(order)).message_id == order.id
-        assert len(await deployment.outbox.publish_many_async([_order(), _order()])) == 2
-        assert (await deployment.inbox.receive_async(order)).outcome == "created"
-        assert (await deployment.inbox.receive_many_async([order], source="other"))[0].outcome == "created"
+        async with pysqlbox.connect_async(deployment.target, schema=deployment.schema) as db:
+            assert (await db.outbox.publish(order)).message_id == order.id
+            assert len(await db.outbox.publish_many([_order(), _order()])) == 2
+            assert (await db.inbox.receive(order)).outcome == "created"
+            assert (await db.inbox.receive_many([order], source="other"))[0].outcome == "created"
 
     asyncio.run(main())
     assert deployment.outbox.stats()[-1].ready == 3

@@ -139,7 +139,7 @@ def test_a_retry_within_a_fifo_batch_holds_up_its_group(box: Box, make: MakeWork
     seen: list[list[int]] = []
 
     @worker.batch_handler("t")
-    def handle(messages: list[Any]) -> list[object]:
+    def handle(messages: list[Any]) -> list[Any]:
         seen.append([message.id for message in messages])
         if next(turn):
             return [None] * len(messages)
@@ -174,7 +174,7 @@ def test_typed_batches_with_context(box: Box, make: MakeWorker) -> None:
     worker = make(threads=1)
 
     @worker.batch_handler("t")
-    def handle(orders: list[Order], context: Context) -> list[object]:
+    def handle(orders: list[Order], context: Context) -> list[Any]:
         assert [message.topic for message in context.messages] == ["t"] * len(orders)
         assert not context.cancelled
         found.extend(orders)
@@ -205,7 +205,7 @@ def test_async_batches(box: Box, make: MakeWorker) -> None:
     worker = make()
 
     @worker.batch_handler("t")
-    async def handle(messages: list[Any]) -> list[object]:
+    async def handle(messages: list[Any]) -> list[Any]:
         return [DeadLetter("even") if int(message.payload) % 2 == 0 else None for message in messages]
 
     made = put_many(box, 6)

@@ -10,6 +10,7 @@ PAGES: dict[str, str] = {
     "tutorial.md": "docs/tutorial.md",
     "tour.md": "docs/tour.md",
     "worker.md": "docs/worker.md",
+    "python.md": "docs/python.md",
     "testing.md": "docs/testing.md",
     "joins.md": "docs/joins.md",
     "stores.md": "docs/stores.md",
@@ -48,6 +49,7 @@ MENU: list[dict[str, Any]] = [
     {
         "Guides": [
             {"Boxes, handlers and workers": "worker.md"},
+            {"asyncio, transactions and types": "python.md"},
             {"Testing an application": "testing.md"},
             {"Joins and the ledger": "joins.md"},
             {"Many stores": "stores.md"},
