@@ -44,5 +44,5 @@ def test_the_example_of_three_tenants_runs_as_it_stands(data: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[:3] == ["ann is deployed", "bob is deployed", "cleo is deployed"]
-    assert sorted(lines[3:6]) == [f'{name} pays {{"amount": 99}}' for name in ("ann", "bob", "cleo")]
+    assert sorted(lines[3:6]) == [f'{name} pays {{"amount":99}}' for name in ("ann", "bob", "cleo")]
     assert lines[6:] == ["3 handled"]
