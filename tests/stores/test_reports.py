@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -11,6 +12,7 @@ import pysqlbox
 from pysqlbox import Router, Stores
 from pysqlbox.names import NamedBox
 from pysqlbox.places import first_id
+from tests.support.database import Database
 from tests.support.engines import Engine
 
 
@@ -115,3 +117,29 @@ def test_a_store_without_a_number_is_place_0_if_it_is_the_only_one(stores: Store
         Router(stores).of(1)
     with Stores({"only": stores.get("a")}) as single:
         assert Router(single).of(1).store_key == "only"
+
+
+def test_asynchronous_callers_have_deployments_of_their_own(tenants: dict[str, Database]) -> None:
+    """The same one for a key while its configuration is; removed ones are closed."""
+    found = {key: db.url for key, db in tenants.items()}
+
+    async def discover() -> dict[str, str]:
+        return dict(found)
+
+    async def main() -> None:
+        async with Stores(discover) as stores:
+            router = Router(stores)
+            a = await router.get_async("a")
+            assert await router.get_async("a") is a
+            assert a.store_key == "a"
+            made = await a.outbox.enqueue("t", "p")
+            with pytest.raises(pysqlbox.InvalidArgument, match=r"\[a\]$"):
+                await a.outbox.enqueue("", "p")
+            assert stores.get("a").outbox.get(made.id).status == "Ready"
+            del found["a"]
+            assert (await stores.refresh_async()).removed == ["a"]
+            with pytest.raises(pysqlbox.NotFound):
+                await router.get_async("a")
+            await (await router.get_async("b")).outbox.stats()
+
+    asyncio.run(main())
