@@ -199,6 +199,8 @@ def of_type(annotation: Any, *, names: typing.Callable[[str], str] = str) -> dic
         if len(choices) == 2 and choices[1] == {"type": "null"} and isinstance(choices[0].get("type"), str):
             return null_or(choices[0])
         return {"anyOf": choices}
+    if origin is typing.Literal:
+        return {"type": "string", "enum": list(arguments)}
     if origin is list:
         return {"type": "array", "items": of_type(arguments[0], names=names)}
     if origin is dict:
