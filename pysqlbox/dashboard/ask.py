@@ -98,7 +98,8 @@ class Ask:
         """Change something, on the connection that ``change`` gets, and note it, both or neither."""
         with self.db.transaction() as connection:
             affected = change(connection)
-            self.dashboard.audit(self.db, self.person.name, action, subject, affected, connection)
+            if affected:
+                self.dashboard.audit(self.db, self.person.name, action, subject, affected, connection)
         self.watch.shared.forget()
         return affected
 

@@ -110,7 +110,7 @@ class Dashboard:
         self.watch = Watch(db, boxes)
         self.runs = Runs(self._change)
         #: How long a page waits for the database.
-        self.call_seconds = 20.0
+        self.call_seconds = 30.0
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="pysqlbox-dashboard-page")
         self.watches = None if stores is None else Watches(stores)
         entries = _ENTRIES if stores is None else (*_ENTRIES, *_STORES_ENTRIES)

@@ -205,6 +205,8 @@ class ServedBox:
         if self.alarm is not None:
             self.asleep, self.next_poll, self.alarm = True, self.alarm, None
             return
+        if self.asleep:  # it fell asleep while this claim was under way
+            return
         quiet = now - self.last_work
         if quiet < DROWSY_AFTER:
             wait = min(max(quiet, EAGER_SECONDS), self.poll_seconds)

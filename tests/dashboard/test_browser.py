@@ -169,6 +169,21 @@ def test_the_overview_lives(tab: Tab, deployment: pysqlbox.Deployment) -> None:
     page.locator(".live", has_text="live").wait_for()
 
 
+def test_a_page_comes_back_with_the_database(
+    browser: Any, address: str, deployment: pysqlbox.Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> object:
+        raise pysqlbox.DatabaseUnavailable("connection refused")
+
+    tab = Tab(browser, address).log_in("operator")
+    with monkeypatch.context() as away:
+        away.setattr(deployment, "call", fail)
+        page = tab.open("/ledger")
+        page.get_by_role("heading", name="The database does not answer").wait_for()
+    page.get_by_role("heading", name="Ledger").wait_for()
+    tab.context.close()
+
+
 def test_a_focused_link_stays_focused(tab: Tab, deployment: pysqlbox.Deployment) -> None:
     page = tab.open("/")
     link = page.get_by_role("link", name="inbox", exact=True)

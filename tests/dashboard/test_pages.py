@@ -31,6 +31,27 @@ def test_the_overview_has_every_box(visitor: Visitor, deployment: pysqlbox.Deplo
     assert "<b>dead_letters</b>, box outbox: 3 messages were given up" in page
 
 
+def test_while_the_database_is_away_the_last_figures_stay(
+    visitor: Visitor, deployment: pysqlbox.Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deployment.outbox.enqueue_many([{"topic": "t", "payload": ""}] * 1234)
+    assert "The database does not answer." not in visitor.text("/")
+
+    def fail(*_: object, **__: object) -> object:
+        raise pysqlbox.DatabaseUnavailable("connection refused")
+
+    with monkeypatch.context() as away:
+        away.setattr(deployment, "call", fail)
+        for path in ("/", "/topics"):
+            page = visitor.text(path)
+            assert "1,234" in page
+            assert "The database does not answer." in page
+            assert "connection refused" in page
+            assert 'data-every="2"' in page
+        assert visitor.get("/messages").status_code == 503
+    assert "The database does not answer." not in visitor.text("/")
+
+
 def test_topics_are_paused_and_resumed(
     visitor: Visitor, deployment: pysqlbox.Deployment, audited: Audited
 ) -> None:

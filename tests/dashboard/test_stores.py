@@ -51,6 +51,7 @@ def test_each_store_has_pages_of_its_own(many: Dashboard, deployment: pysqlbox.D
         "doctor",
     ):
         text = visitor.text(f"{PATH}/{page}")
+        assert text.count('aria-current="page"') == 1
         links = re.findall(r'(?:href|action)="(/[^"]*)"', text)
         assert all(re.match(rf"{PATH}/|/assets/|/stores$|/logout$|/$", link) for link in links), links
     answer = visitor.post(f"{PATH}/messages/outbox/{id}/replay")

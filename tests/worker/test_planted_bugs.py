@@ -350,11 +350,6 @@ PLANTED = [
         test_listening.test_a_deaf_listener_tries_again,
     ),
     bug(
-        "a listener hears nobody but others", listener.Listener, "_listen",
-        "(self._own, *self._channels)", "self._channels",
-        test_listening.test_a_listener_that_hears_itself,
-    ),
-    bug(
         "a worker sleeps through what it puts back", exchange.Exchange, "_succeeded",
         "if box.asleep:", "if False:",
         test_sleeping.test_a_retry_of_its_own_wakes_it, patience=0.3,

@@ -50,6 +50,10 @@
       }
       if (answer.status !== 304) {
         if (!answer.ok) throw new Error(String(answer.status));
+        if (!document.querySelector("[data-live]")) {
+          location.reload(); // what could not be shown can be now
+          return;
+        }
         const page = new DOMParser().parseFromString(await answer.text(), "text/html");
         let whole = true;
         for (const part of document.querySelectorAll("[data-live]")) {
