@@ -55,7 +55,7 @@ class _Address(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
 @click.option(
     "--threads",
     type=click.IntRange(1, 1000),
-    default=8,
+    default=16,
     show_default=True,
     help="How many requests are with the database at once.",
 )

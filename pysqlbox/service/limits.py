@@ -20,7 +20,7 @@ class Limits:
     """How long a client may take to send its body."""
     call_seconds: float = 30.0
     """How long the database may take for a request, waiting for a thread included."""
-    threads: int = 8
+    threads: int = 16
     """How many requests are with the database at once; the others wait, and hold no connection."""
     waiting: int = 1000
     """How many requests may wait for a thread; more are told to come again."""

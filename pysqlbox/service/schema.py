@@ -13,7 +13,7 @@ import types
 import typing
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 from uuid import UUID
 
 from pysqlbox.errors import InvalidArgument
@@ -36,7 +36,8 @@ _ARTICLES = {"array": "an array", "object": "an object", "integer": "a whole num
 
 def null_or(schema: Schema) -> dict[str, Any]:
     """The same, or null."""
-    return {**schema, "type": [schema["type"], "null"]}
+    made = {**schema, "type": [schema["type"], "null"]}
+    return made | {"enum": [*schema["enum"], None]} if "enum" in schema else made
 
 
 def check(name: str, value: object, schema: Schema) -> None:
@@ -199,8 +200,12 @@ def of_type(annotation: Any, *, names: typing.Callable[[str], str] = str) -> dic
         if len(choices) == 2 and choices[1] == {"type": "null"} and isinstance(choices[0].get("type"), str):
             return null_or(choices[0])
         return {"anyOf": choices}
+    if origin is Literal:
+        return {"type": "string", "enum": list(arguments)}
     if origin is list:
         return {"type": "array", "items": of_type(arguments[0], names=names)}
     if origin is dict:
         return {"type": "object"}
+    if origin is typing.Literal:
+        return {"type": "string", "enum": list(arguments)}
     raise TypeError(f"no schema for {annotation!r}")

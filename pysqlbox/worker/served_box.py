@@ -134,6 +134,7 @@ class ServedBox:
     def note_cost(self, seconds: float, count: int = 1) -> None:
         """Remember how long a message takes, the latest weighing most; what is surely slow counts at once."""
         each = seconds / count
+        self.moved_at = time.monotonic()
         cost = self._cost
         if cost is None or (each > SURELY_SLOW and each > 2 * cost):
             self._cost = max(each, 1e-9)
@@ -206,6 +207,8 @@ class ServedBox:
             return
         if self.alarm is not None:
             self.asleep, self.next_poll, self.alarm = True, self.alarm, None
+            return
+        if self.asleep:  # it fell asleep while this claim was under way
             return
         quiet = now - self.last_work
         if quiet < DROWSY_AFTER:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pysqlbox.worker.handlers import Handlers
 from pysqlbox.worker.scheduler import Scheduler
-from pysqlbox.worker.served_box import ServedBox
+from pysqlbox.worker.served_box import NEVER, ServedBox
 from pysqlbox.worker.settings import Settings
 
 
@@ -48,3 +48,18 @@ def test_a_claim_that_finds_nothing_is_followed_by_a_pause() -> None:
     assert box.next_poll > time.monotonic() + 1
     scheduler.wake(box)
     assert box.next_poll <= time.monotonic()
+
+
+def test_a_claim_that_was_under_way_does_not_wake_a_box() -> None:
+    """Where the database is slow two threads may ask at once; the one that comes later brings nothing new."""
+    one = _served()
+    one.being_asked(0.0)
+    one.being_asked(0.1)
+    one.alarm = NEVER
+    one.schedule(4, 0, 1.0)
+    one.schedule(4, 0, 1.1)
+    found = [(one.asleep, one.next_poll < NEVER)]
+    one.being_asked(2.0)
+    one.schedule(4, 0, 2.1)
+    found.append((one.asleep, one.next_poll < NEVER))
+    assert found == [(True, False), (False, True)]

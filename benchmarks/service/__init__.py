@@ -1,0 +1,1 @@
+"""try-begin through the HTTP service beside the bare routine."""
