@@ -53,7 +53,15 @@ def catalog(url: str, schema: str) -> list[tuple[str, str, str]]:
         ]
     quoted = quote_identifier(dialect, schema)
     # As a qualifier, and in texts: as a name, quoted or not, before a role, after "schema".
-    texts = (f"{quoted}.", quoted, f"{schema}.", literal, f"'{quoted}'", f"'{schema}_", f"'schema {literal[1:]}")
+    texts = (
+        f"{quoted}.",
+        quoted,
+        f"{schema}.",
+        literal,
+        f"'{quoted}'",
+        f"'{schema}_",
+        f"'schema {literal[1:]}",
+    )
     own = re.compile("|".join(map(re.escape, texts)))
     return sorted(
         # Babelfish numbers the defaults and table types that it names itself.
