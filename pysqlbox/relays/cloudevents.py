@@ -10,7 +10,7 @@ from urllib.parse import quote
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.messages import InboxMessage, OutboxMessage
 
-__all__ = ["CONTENT_TYPE", "attributes", "binary", "structured"]
+__all__ = ["CONTENT_TYPE", "attributes", "binary", "content_type", "structured"]
 
 CONTENT_TYPE = "application/cloudevents+json"
 
@@ -60,3 +60,12 @@ def binary(message: OutboxMessage | InboxMessage, source: str, prefix: str = "ce
         for name, value in attributes(message, source).items()
         if _NAME.fullmatch(name)
     }
+
+
+def content_type(payload: str) -> str:
+    """JSON if it is that, else text."""
+    try:
+        json.loads(payload)
+    except ValueError:
+        return "text/plain; charset=utf-8"
+    return "application/json"

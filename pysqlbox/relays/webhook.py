@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import email.utils
 import http.client
-import json
 import ssl
 import time
 from collections.abc import Callable, Iterable
@@ -91,7 +90,7 @@ class Webhook:
 
     def _request(self, message: Message) -> tuple[bytes, dict[str, str]]:
         if self._source is None:
-            body, kind = message.payload.encode(), _content_type(message.payload)
+            body, kind = message.payload.encode(), cloudevents.content_type(message.payload)
         else:
             body, kind = cloudevents.structured(message, self._source).encode(), cloudevents.CONTENT_TYPE
         headers = {"content-type": kind, "user-agent": "pysqlbox"}
@@ -125,14 +124,6 @@ def _split(url: str) -> SplitResult:
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username is not None:
         raise InvalidArgument("url: must be http://host… or https://host…, without a user")
     return parts
-
-
-def _content_type(payload: str) -> str:
-    try:
-        json.loads(payload)
-    except ValueError:
-        return "text/plain; charset=utf-8"
-    return "application/json"
 
 
 def _retry_after(value: str | None) -> float | None:

@@ -206,4 +206,6 @@ def of_type(annotation: Any, *, names: typing.Callable[[str], str] = str) -> dic
         return {"type": "array", "items": of_type(arguments[0], names=names)}
     if origin is dict:
         return {"type": "object"}
+    if origin is typing.Literal:
+        return {"type": "string", "enum": list(arguments)}
     raise TypeError(f"no schema for {annotation!r}")

@@ -177,7 +177,7 @@ def test_a_page_comes_back_with_the_database(
 
     tab = Tab(browser, address).log_in("operator")
     with monkeypatch.context() as away:
-        away.setattr(deployment, "call", fail)
+        away.setattr(deployment, "perform", fail)
         page = tab.open("/ledger")
         page.get_by_role("heading", name="The database does not answer").wait_for()
     page.get_by_role("heading", name="Ledger").wait_for()

@@ -41,7 +41,7 @@ def test_while_the_database_is_away_the_last_figures_stay(
         raise pysqlbox.DatabaseUnavailable("connection refused")
 
     with monkeypatch.context() as away:
-        away.setattr(deployment, "call", fail)
+        away.setattr(deployment, "perform", fail)
         for path in ("/", "/topics"):
             page = visitor.text(path)
             assert "1,234" in page

@@ -78,10 +78,16 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def ask(url: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None) -> Any:
-    """The JSON that a GET answers, or a POST if there is a body."""
+def ask(
+    url: str,
+    body: Mapping[str, Any] | None = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    method: str | None = None,
+) -> Any:
+    """The JSON that a GET answers, or a POST if there is a body, or another method."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data=data, headers={**(headers or {})})
+    request = urllib.request.Request(url, data=data, headers={**(headers or {})}, method=method)
     with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
         return json.load(answer)
 

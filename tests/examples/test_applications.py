@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import urllib.error
+import urllib.request
 from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 
 from tests.examples.support import EXAMPLES, ask, at_once, environment, free_port, run, running, until
 
@@ -56,3 +62,43 @@ def test_webhooks(database: Database) -> None:
         outcomes = at_once(40, deliver)
         assert outcomes.count("created") == 20
         until(lambda: bool(ask(f"{url}/totals") == {"payments": 20, "cents": 2000}))
+
+
+def test_tenants(database: Database, tmp_path: Path) -> None:
+    """Each tenant's orders are shipped in its own database; one that is added while it runs is served too."""
+    urls = {tenant: database(f"tenant_{tenant}") for tenant in ("north", "south", "west")}
+    file = tmp_path / "tenants.json"
+    file.write_text(json.dumps({tenant: urls[tenant] for tenant in ("north", "south")}))
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+
+    def deployed(tenant: str) -> bool:
+        return bool(ask(f"{url}/{tenant}", method="PUT") == {})
+
+    def shipped(tenant: str) -> bool:
+        return bool(ask(f"{url}/{tenant}/totals") == {"shipped": {tenant: 10}})
+
+    with running(EXAMPLES / "tenants", "tenants.py", str(port), env=environment(TENANTS=str(file))):
+        until(lambda: deployed("north") and deployed("south"))
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            ask(f"{url}/west/totals")
+        file.write_text(json.dumps(urls))
+        until(lambda: deployed("west"))
+        at_once(30, lambda n: ask(f"{url}/{[*urls][n % 3]}/orders", {}))
+        until(lambda: all(shipped(tenant) for tenant in urls))
+
+
+def test_fastapi(database: Database) -> None:
+    """The worker is in the application's lifespan, and the dashboard is there."""
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    env = environment(DATABASE_URL=database("fastapi_shop"))
+    command = ("-m", "uvicorn", "shop:app", "--port", str(port))
+    with running(EXAMPLES / "fastapi_shop", *command, env=env, codes=(0, -15)):
+        until(lambda: ask(f"{url}/totals") == {"orders": 0, "invoices": 0})
+        headers = {"Content-Type": "application/json"}
+        at_once(40, lambda n: ask(f"{url}/orders", {"customer": f"c{n % 3}", "cents": n}, headers))
+        until(lambda: bool(ask(f"{url}/totals")["invoices"] == 40))
+        assert ask(f"{url}/ops/readyz")
+        with urllib.request.urlopen(f"{url}/ops/") as page:
+            assert "outbox" in page.read().decode()
