@@ -29,6 +29,8 @@ LAYERS = """
     deploy
     worker
     stores metrics relays
+    upkeep
+    manager
     pysqlbox
     testing dashboard otel
     service
