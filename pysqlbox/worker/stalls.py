@@ -40,6 +40,8 @@ class StallWatch:
         self._lend = lend
         self._next_look = 0.0
         self._next_ask: dict[ServedBox, float] = {}
+        #: When what was suspicious at the last look had last moved.
+        self._suspected: dict[ServedBox, float] = {}
 
     def look(self) -> None:
         """Look, if it is time to."""
@@ -55,12 +57,17 @@ class StallWatch:
         handled = [each for each in held if each.handled]
         timeouts = [each.handler.timeout for each in handled if each.handler and each.handler.timeout]
         patience = max([seconds, self._settings.handler_timeout or 0.0, *timeouts])
-        if box.asleep or now - max(box.moved_at, box.emptied_at) <= patience:
+        moved_at = box.moved_at
+        if box.asleep or now - max(moved_at, box.emptied_at) <= patience:
+            self._suspected.pop(box, None)
             if box.stalled_since is not None:
                 box.stalled_since = None
                 box.log.info("%s: it moves again", box.name)
             return
         if box.stalled_since is not None or box.failures or now < self._next_ask.get(box, 0.0):
+            return
+        if self._suspected.get(box) != moved_at:  # between two handlers, perhaps: look again
+            self._suspected[box] = moved_at
             return
         self._next_ask[box] = now + ASK_SECONDS
         waiting, oldest = self._waiting(box)

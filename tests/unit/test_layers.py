@@ -30,6 +30,8 @@ LAYERS = """
     worker
     stores relays
     metrics
+    upkeep
+    manager
     pysqlbox
     testing dashboard otel
     service

@@ -336,7 +336,7 @@ PLANTED = [
     ),
     bug(
         "what nobody may claim is taken for a stall", stalls.StallWatch, "_look_at",
-        "max(box.moved_at, box.emptied_at)", "box.moved_at",
+        "max(moved_at, box.emptied_at)", "moved_at",
         test_health.test_what_nobody_may_claim_is_no_stall, patience=1.0,
     ),
     bug(
