@@ -49,6 +49,9 @@ if TYPE_CHECKING:
         AsyncLedger,
         Ledger,
     )
+    from pysqlbox.manager import (
+        Manager,
+    )
     from pysqlbox.messages import (
         AlreadyProcessed,
         AuditEntry,
@@ -111,6 +114,9 @@ if TYPE_CHECKING:
         Undecodable,
         message,
     )
+    from pysqlbox.upkeep import (
+        Upkeep,
+    )
     from pysqlbox.worker import (
         Ack,
         DeadLetter,
@@ -165,6 +171,7 @@ __all__ = [
     "LedgerKey",
     "ListedInboxMessage",
     "ListedOutboxMessage",
+    "Manager",
     "NonRetryable",
     "NotFound",
     "Outbox",
@@ -191,6 +198,7 @@ __all__ = [
     "Stores",
     "TopicStats",
     "Undecodable",
+    "Upkeep",
     "WaitEnqueued",
     "Weighted",
     "Worker",
@@ -218,6 +226,7 @@ _HOMES = {
     "inbox": ("AsyncInbox", "Inbox"),
     "joins": ("AsyncJoins", "Joins"),
     "ledger": ("AsyncLedger", "Ledger"),
+    "manager": ("Manager",),
     "messages": (
         "AlreadyProcessed",
         "AuditEntry",
@@ -270,6 +279,7 @@ _HOMES = {
         "Undecodable",
         "message",
     ),
+    "upkeep": ("Upkeep",),
     "worker": (
         "Ack",
         "DeadLetter",

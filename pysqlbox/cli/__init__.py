@@ -17,6 +17,7 @@ from pysqlbox.cli.doctor import doctor
 from pysqlbox.cli.enqueue import enqueue
 from pysqlbox.cli.listing import list_messages
 from pysqlbox.cli.maintain import cleanup, reap
+from pysqlbox.cli.many import stores
 from pysqlbox.cli.new import new
 from pysqlbox.cli.schedule import schedule
 from pysqlbox.cli.serve import serve
@@ -91,6 +92,7 @@ for _command in (
     reap,
     cleanup,
     doctor,
+    stores,
     demo,
     bench,
     new,

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pysqlbox.cli.options import schema_option, url_option
+from pysqlbox.cli import many
+from pysqlbox.cli.many import parallel_option, stores_option
+from pysqlbox.cli.options import json_option, schema_option, url_option
 from pysqlbox.drivers import Target
 from pysqlbox.locate import locate
 from pysqlbox.names import DIALECTS, Dialect, NamedBox, parse_box
@@ -60,6 +62,9 @@ def _place_option(command: Command) -> Command:
 @click.command()
 @url_option
 @schema_option
+@stores_option
+@parallel_option
+@json_option
 @_box_option
 @_place_option
 @_roles_option
@@ -76,6 +81,9 @@ def _place_option(command: Command) -> Command:
 def migrate(
     url: str | None,
     schema: str,
+    stores_name: str | None,
+    parallel: int,
+    as_json: bool,
     boxes: tuple[NamedBox, ...],
     place: int | None,
     roles: bool,
@@ -83,7 +91,19 @@ def migrate(
     dry_run: bool,
     wait_seconds: float,
 ) -> None:
-    """Deploy the schema, or bring it up to date. Running it again changes nothing."""
+    """Deploy the schema, or bring it up to date. Running it again changes nothing.
+
+    With --stores one that fails stops no other; the exit code is then 2. JSON has a report for each store.
+    """
+    if stores_name is not None:
+        if place is not None:
+            raise click.UsageError("--place: must be given to one deployment, not to many")
+        many.migrate(
+            stores_name, parallel, as_json,
+            boxes=boxes, roles=roles, dry_run=dry_run, wait_seconds=wait_seconds,
+            allow_unfit_database=allow_unfit,
+        )  # fmt: skip
+        return
     from pysqlbox.deploy import migrate as deploy
 
     with _target(url) as target:
@@ -111,8 +131,14 @@ def migrate(
 @click.command()
 @url_option
 @schema_option
-def status(url: str | None, schema: str) -> None:
+@stores_option
+@parallel_option
+@json_option
+def status(url: str | None, schema: str, stores_name: str | None, parallel: int, as_json: bool) -> None:
     """Show versions, drift and pending work; change nothing."""
+    if stores_name is not None:
+        many.status(stores_name, parallel, as_json)
+        return
     from pysqlbox.deploy import migrate as deploy
 
     with _target(url) as target:

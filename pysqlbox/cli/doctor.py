@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 
 import click
 
+from pysqlbox.cli import many
+from pysqlbox.cli.many import stores_option
 from pysqlbox.cli.options import DURATION, deployment, json_option, schema_option, stopping, url_option
 from pysqlbox.cli.output import echo_json, printable, table
 from pysqlbox.deployment import Deployment
@@ -21,6 +23,7 @@ _WORST_FIRST = ("error", "warning", "unknown", "note", "ok")
 @click.command()
 @url_option
 @schema_option
+@stores_option
 @click.option("--all", "everything", is_flag=True, help="Show the checks too that found nothing.")
 @click.option(
     "--watch",
@@ -32,7 +35,13 @@ _WORST_FIRST = ("error", "warning", "unknown", "note", "ok")
 @json_option
 @click.pass_context
 def doctor(
-    ctx: click.Context, url: str | None, schema: str, everything: bool, watch: timedelta | None, as_json: bool
+    ctx: click.Context,
+    url: str | None,
+    schema: str,
+    stores_name: str | None,
+    everything: bool,
+    watch: timedelta | None,
+    as_json: bool,
 ) -> None:
     """Look for what is wrong, and say what would mend it. Exit code 1: a warning or an error.
 
@@ -47,6 +56,11 @@ def doctor(
       pysqlbox doctor --json
       pysqlbox doctor --watch 30s
     """
+    if stores_name is not None:
+        if watch is not None:
+            raise click.UsageError("--watch: must be left out for many stores")
+        many.doctor(stores_name, everything, as_json)
+        return
     with deployment(url, schema) as db:
         if watch is None:
             code = _tell(db.doctor(), everything, as_json)

@@ -8,6 +8,8 @@ from datetime import timedelta
 
 import click
 
+from pysqlbox.cli import many
+from pysqlbox.cli.many import stores_option
 from pysqlbox.cli.options import (
     DURATION,
     boxes_option,
@@ -40,6 +42,7 @@ _batch_option = click.option(
 @click.command()
 @url_option
 @schema_option
+@stores_option
 @boxes_option
 @_every_option
 @_batch_option
@@ -47,6 +50,7 @@ _batch_option = click.option(
 def reap(
     url: str | None,
     schema: str,
+    stores_name: str | None,
     names: tuple[str, ...],
     every: timedelta | None,
     batch_size: int,
@@ -61,6 +65,12 @@ def reap(
       pysqlbox reap
       pysqlbox reap --box orders --every 30s
     """
+    if stores_name is not None:
+        many.upkeep(
+            stores_name, names, every, as_json,
+            retention=None, ledger_retention=None, batch_size=batch_size,
+        )  # fmt: skip
+        return
     with deployment(url, schema) as db:
         steps = {name: functools.partial(db.box(name).reap, batch_size) for name in names}
         _run(steps, batch_size, every, "reaped", as_json)
@@ -69,6 +79,7 @@ def reap(
 @click.command()
 @url_option
 @schema_option
+@stores_option
 @boxes_option
 @click.option(
     "--retention", type=DURATION, default="7d", show_default=True, help="How long done messages stay."
@@ -81,6 +92,7 @@ def reap(
 def cleanup(
     url: str | None,
     schema: str,
+    stores_name: str | None,
     names: tuple[str, ...],
     retention: timedelta,
     dead: timedelta | None,
@@ -98,6 +110,12 @@ def cleanup(
       pysqlbox cleanup --retention 30d
       pysqlbox cleanup --box orders --dead 90d --ledger 30d --every 1h
     """
+    if stores_name is not None:
+        many.upkeep(
+            stores_name, names, every, as_json, leases=False,
+            retention=retention, dead_retention=dead, ledger_retention=ledger, batch_size=batch_size,
+        )  # fmt: skip
+        return
     with deployment(url, schema) as db:
         steps = _cleanup_steps(db, names, retention, dead, ledger, batch_size)
         _run(steps, batch_size, every, "deleted", as_json)

@@ -9,6 +9,8 @@ from datetime import timedelta
 
 import click
 
+from pysqlbox.cli import many
+from pysqlbox.cli.many import stores_option
 from pysqlbox.cli.options import (
     DURATION,
     boxes_option,
@@ -31,6 +33,7 @@ _COUNTS = ("ready", "scheduled", "in_flight", "done", "dead")
 @click.command()
 @url_option
 @schema_option
+@stores_option
 @boxes_option
 @click.option(
     "--watch",
@@ -41,7 +44,12 @@ _COUNTS = ("ready", "scheduled", "in_flight", "done", "dead")
 )
 @json_option
 def stats(
-    url: str | None, schema: str, names: tuple[str, ...], watch: timedelta | None, as_json: bool
+    url: str | None,
+    schema: str,
+    stores_name: str | None,
+    names: tuple[str, ...],
+    watch: timedelta | None,
+    as_json: bool,
 ) -> None:
     """Count the messages of each topic in each state.
 
@@ -50,7 +58,11 @@ def stats(
       pysqlbox stats
       pysqlbox stats --box orders --watch 5s
       pysqlbox stats --json
+      pysqlbox stats --stores shop.tenants:stores
     """
+    if stores_name is not None:
+        many.stats(stores_name, names, watch, as_json)
+        return
     with deployment(url, schema) as db:
         if watch is None:
             _show(_read(db, names), {}, 0.0, as_json)

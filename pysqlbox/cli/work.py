@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import inspect
 import logging
-import os
 import socket
 import sys
 import threading
@@ -18,12 +15,14 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from pysqlbox.cli.loading import load, parameters
+from pysqlbox.cli.many import open_stores, stores_option
 from pysqlbox.cli.options import DURATION, schema_option, url_option
 from pysqlbox.deployment import connect
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.logs import JsonFormatter
+from pysqlbox.stores.worker import StoresWorker
 from pysqlbox.worker import Worker
-from pysqlbox.worker.logs import log_of
 
 __all__ = ["logging_to_stderr", "work"]
 
@@ -35,6 +34,7 @@ REFRESH = 0.5
 @click.argument("target", metavar="MODULE:WORKER")
 @url_option
 @schema_option
+@stores_option
 @click.option("--threads", type=click.IntRange(1, 1000), help="In place of the worker's own number.")
 @click.option("--drain", is_flag=True, help="End when nothing is left that could be claimed.")
 @click.option(
@@ -69,6 +69,7 @@ def work(
     target: str,
     url: str | None,
     schema: str,
+    stores_name: str | None,
     threads: int | None,
     drain: bool,
     stop_timeout: timedelta,
@@ -79,17 +80,20 @@ def work(
     """Run the worker WORKER of MODULE until SIGTERM or Ctrl-C, then let running handlers end.
 
     WORKER is a pysqlbox.Worker, or a function that answers one: without parameters, or with one, which is
-    given the Deployment that --url and --schema lead to.
+    given the Deployment that --url and --schema lead to, or with --stores the Stores.
 
     \b
     Examples:
       pysqlbox work shop.worker:worker
       pysqlbox work shop.worker:make_worker --url postgresql://… --threads 16
       pysqlbox work shop.worker:worker --drain
+      pysqlbox work shop.worker:make_worker --stores shop.tenants:stores
       pysqlbox work shop.worker:worker --metrics :9464
     """
-    found = _load(target)
-    with _worker(ctx, found, url, schema) as worker:
+    found = load(target, "MODULE:WORKER")
+    with _worker(ctx, found, url, schema, stores_name) as worker:
+        if metrics is not None and isinstance(worker, StoresWorker):
+            raise click.UsageError("--metrics: must be left out for a worker of many stores")
         if threads is not None:
             worker.threads = threads
         with (
@@ -115,37 +119,21 @@ def _say(text: str, worker: Worker, live: bool) -> None:
     if live:
         click.echo(text, err=True)
     else:
-        log_of(worker.deployment).info("%s", text)
-
-
-def _load(target: str) -> Any:
-    """The attribute that ``module:name`` means; the current directory is looked in first."""
-    module_name, separator, path = target.partition(":")
-    if not separator or not module_name or not path:
-        raise click.BadParameter(
-            "must be module:worker, such as shop.worker:worker", param_hint="MODULE:WORKER"
-        )
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise
-        raise click.BadParameter(f"there is no module {error.name!r}", param_hint="MODULE:WORKER") from error
-    for name in path.split("."):
-        try:
-            found = getattr(found, name)
-        except AttributeError as error:
-            text = f"module {module_name!r} has no {path!r}"
-            raise click.BadParameter(text, param_hint="MODULE:WORKER") from error
-    return found
+        worker._log.info("%s", text)  # its friend
 
 
 @contextmanager
-def _worker(ctx: click.Context, found: Any, url: str | None, schema: str) -> Iterator[Worker]:
+def _worker(
+    ctx: click.Context, found: Any, url: str | None, schema: str, stores_name: str | None
+) -> Iterator[Worker]:
     """The worker that was found or made; a Deployment that was made for it is closed at the end."""
-    takes_deployment = callable(found) and _parameters(found) > 0
+    takes_deployment = callable(found) and parameters(found) > 0
+    if stores_name is not None:
+        if not takes_deployment:
+            raise click.UsageError("--stores: must stand beside a function that takes the Stores")
+        with open_stores(stores_name) as stores:
+            yield _checked(found(stores))
+        return
     if not takes_deployment:
         for name in ("url", "schema"):
             if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
@@ -154,14 +142,6 @@ def _worker(ctx: click.Context, found: Any, url: str | None, schema: str) -> Ite
         return
     with connect(url, schema=schema) as db:
         yield _checked(found(db))
-
-
-def _parameters(function: Any) -> int:
-    """How many arguments a function must be given."""
-    parameters = inspect.signature(function).parameters.values()
-    return sum(
-        1 for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
-    )
 
 
 def _checked(found: Any) -> Worker:

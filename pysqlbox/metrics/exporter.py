@@ -7,18 +7,19 @@ import threading
 import time
 import weakref
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pysqlbox.errors import PysqlboxError
 from pysqlbox.messages import BoxMetrics
 from pysqlbox.metrics.deployment import add_boxes, add_pool
-from pysqlbox.metrics.exposition import Families
+from pysqlbox.metrics.exposition import Families, Labels
 from pysqlbox.metrics.topics import TOPICS, Chosen
+from pysqlbox.stores.stores import Stores
 
 if TYPE_CHECKING:
     from pysqlbox.deployment import Deployment
 
-__all__ = ["Exporter", "text"]
+__all__ = ["Exporter", "labels_of", "text"]
 
 #: Asking takes up at most this part of one connection's time: whatever it took, the pause after it is longer.
 SHARE = 0.1
@@ -92,6 +93,11 @@ def _source(db: Deployment, topics: int | None) -> _Source:
         return _sources.setdefault(db, {}).setdefault(topics, _Source(db))
 
 
+def labels_of(db: Deployment) -> Labels:
+    """What tells a store from the others; nothing for a plain deployment."""
+    return (("store", None if db.store_key is None else str(db.store_key)),)
+
+
 class Exporter:
     """The metrics of one or many deployments, as text for Prometheus.
 
@@ -101,7 +107,7 @@ class Exporter:
 
     def __init__(
         self,
-        dbs: Deployment | Iterable[Deployment] | Mapping[object, Deployment],
+        dbs: Deployment | Stores | Iterable[Deployment] | Mapping[Any, Deployment],
         *,
         topics: int | None = TOPICS,
     ) -> None:
@@ -119,8 +125,7 @@ class Exporter:
             source.begin()
         deadline = time.monotonic() + ANSWER_SECONDS
         for db, source in sources:
-            key = getattr(db, "store_key", None)
-            labels = (("store", None if key is None else str(key)),)
+            labels = labels_of(db)
             up = source.wait(deadline)
             families.get("pysqlbox_up", "gauge", "Whether the database has answered this scrape.").add(
                 up, labels
@@ -144,6 +149,8 @@ class Exporter:
 
     def _deployments(self) -> list[Deployment]:
         dbs = self._dbs
+        if isinstance(dbs, Stores):
+            return [each.deployment for each in dbs.current() if each.deployment is not None]
         if isinstance(dbs, Mapping):
             return list(dbs.values())
         return list(dbs) if isinstance(dbs, Iterable) else [dbs]

@@ -6,10 +6,11 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pysqlbox.metrics.exporter import Exporter
+from pysqlbox.metrics.exporter import Exporter, labels_of
 from pysqlbox.metrics.exposition import Families, Labels
 from pysqlbox.metrics.topics import TOPICS, Chosen
-from pysqlbox.worker.figures import Figures, TopicFigures
+from pysqlbox.stores.worker import StoresWorker
+from pysqlbox.worker.figures import BoxKey, Figures, TopicFigures
 from pysqlbox.worker.health import WorkerHealth
 
 if TYPE_CHECKING:
@@ -21,18 +22,20 @@ _OUTCOMES = ("acked", "retried", "released", "dead")
 
 
 class WorkerExporter:
-    """The metrics of one worker, and of the deployment that it serves, as text for Prometheus.
+    """The metrics of one worker, and of the deployments that it serves, as text for Prometheus.
 
     It makes the worker keep figures by topic, from then on.
     """
 
     def __init__(self, worker: Worker, *, topics: int | None = TOPICS, deployment: bool = True) -> None:
-        """``topics``: as of ``text``. ``deployment``: tell of the database as well, which is asked for it."""
+        """``topics``: as of ``text``. ``deployment``: tell of the database, or all of them, as well."""
         self._worker = worker
         self._topics = topics
-        self._chosen: dict[str, Chosen] = {}
+        self._chosen: dict[BoxKey, Chosen] = {}
         self._lock = threading.Lock()
-        self._exporter = Exporter((worker.deployment,), topics=topics) if deployment else None
+        self._stores = worker.stores if isinstance(worker, StoresWorker) else None
+        served = worker.deployment if self._stores is None else self._stores
+        self._exporter = Exporter(served, topics=topics) if deployment else None
         worker.measure()
 
     def __str__(self) -> str:
@@ -45,8 +48,7 @@ class WorkerExporter:
     def add_to(self, families: Families) -> None:
         """Add what the worker has done and does."""
         worker = self._worker
-        key = getattr(worker.deployment, "store_key", None)
-        labels: Labels = (("store", None if key is None else str(key)),)
+        labels: Labels = () if self._stores is not None else labels_of(worker.deployment)
         stats = worker.stats()
         for name, value, text in (
             ("running", int(worker.is_running), "Whether the worker runs."),
@@ -60,13 +62,14 @@ class WorkerExporter:
             "Messages whose lease was lost while they were here.",
         )
         lost.add(stats.lost_leases, labels)
-        _add_health(families, worker.health(), labels)
-        for (box, topic), figures in sorted(self._shown(worker.figures()).items()):
-            _add_topic(families, figures, (*labels, ("box", box), ("topic", topic)))
+        _add_health(families, worker.health(), None if self._stores is not None else labels)
+        shown = self._shown(worker.figures()).items()
+        for ((store, box), topic), figures in sorted(shown, key=lambda each: str(each[0])):
+            _add_topic(families, figures, (("store", store), ("box", box), ("topic", topic)))
 
     def _shown(self, found: Figures) -> Figures:
         """The figures by what is shown of the topics."""
-        weights: dict[str, dict[str, float]] = {}
+        weights: dict[BoxKey, dict[str, float]] = {}
         for (box, topic), figures in found.items():
             weights.setdefault(box, {})[topic] = figures.claimed
         with self._lock:
@@ -80,10 +83,10 @@ class WorkerExporter:
         return shown
 
 
-def _add_health(families: Families, health: WorkerHealth, labels: Labels) -> None:
-    """What the worker itself sees of each box."""
+def _add_health(families: Families, health: WorkerHealth, labels: Labels | None) -> None:
+    """What the worker itself sees of each box; without labels by its store."""
     for each in health.boxes:
-        of_box = (*labels, ("box", each.box))
+        of_box = (*((("store", each.store),) if labels is None else labels), ("box", each.box))
         for name, value, text in (
             ("stalled", int(each.stalled_since is not None), "Whether nothing moves although messages wait."),
             ("stuck_handlers", each.stuck_handlers, "Handlers that have overrun their time."),

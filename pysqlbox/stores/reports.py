@@ -52,9 +52,9 @@ class StoreDoctor:
 
 @dataclass(frozen=True, slots=True)
 class StoreUpkeep:
-    """How many of what upkeep has removed or taken back in a store."""
+    """How many of what upkeep has removed or taken back in a store, or in a deployment, whose key is None."""
 
-    key: StoreKey
+    key: StoreKey | None
     ok: bool
     error: str | None = None
     counts: dict[str, int] = field(default_factory=dict)

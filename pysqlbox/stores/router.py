@@ -10,6 +10,7 @@ from pysqlbox.deployment import Deployment
 from pysqlbox.names import StoreKey
 
 if TYPE_CHECKING:
+    from pysqlbox.async_deployment import AsyncDeployment
     from pysqlbox.stores.stores import Stores
 
 __all__ = ["Router"]
@@ -27,8 +28,8 @@ class Router:
         """The deployment of a key, the same one while its configuration is; NotFound if there is none."""
         return self.stores.get(key if self._by is None else self._by(key))
 
-    async def get_async(self, key: Any) -> Deployment:
-        """The same; if the source must be asked first, that happens on the running loop."""
+    async def get_async(self, key: Any) -> AsyncDeployment:
+        """The same for asynchronous callers: a deployment whose methods are awaited."""
         return await self.stores.get_async(key if self._by is None else self._by(key))
 
     def of(self, value: int | UUID) -> Deployment:

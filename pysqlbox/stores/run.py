@@ -101,10 +101,9 @@ class StoresRun(WorkerRun):
         """Ask the source for the first time; until it answers there is nobody to serve."""
         try:
             self._stores.current()
-        except (InvalidArgument, InvalidState):
-            if first:
+        except Exception as error:  # the source is the caller's code
+            if first and isinstance(error, InvalidArgument | InvalidState):
                 raise
-        except Exception as error:  # noqa: BLE001  # the source is the caller's code
             self._log.error("the source of the stores fails, waiting for it: %s", error)
             self._ask_at = time.monotonic() + self._pause
             self._pause = min(2 * self._pause, LONGEST_START_PAUSE)

@@ -134,9 +134,7 @@ class LeaningStore(ServedStore):
     def close(self) -> None:
         """Nothing is served here any more."""
         place = self.place
-        for box in self.boxes:
-            if place.boxes.get(box.channel) is box:
-                del place.boxes[box.channel]
+        place.boxes = {channel: box for channel, box in place.boxes.items() if box.store is not self}
         if not place.boxes:
             place.server.forget(place)
         self.entry.release()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import threading
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from pysqlbox.deployment import Deployment, connect
 from pysqlbox.drivers import Target
@@ -12,6 +15,9 @@ from pysqlbox.locate import locate
 from pysqlbox.names import StoreKey
 from pysqlbox.retry import Retries
 from pysqlbox.serializer import Serializer
+
+if TYPE_CHECKING:
+    from pysqlbox.async_deployment import AsyncDeployment
 
 __all__ = ["ConnectOptions", "Given", "Store", "open_store", "signature"]
 
@@ -43,6 +49,10 @@ class Store:
     #: Whether the deployment was made here, and so is closed here.
     is_own: bool = False
     retired: bool = False
+    #: Of connections that the asynchronous deployment may have.
+    pool_size: int = 4
+    _awaited: AsyncDeployment | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
     _users: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
@@ -57,6 +67,32 @@ class Store:
             assert self.error is not None
             raise type(self.error)(*self.error.args).concerns(self.key) from self.error
         return self.deployment
+
+    def opened_async(self) -> AsyncDeployment:
+        """The same for the tasks of the running event loop."""
+        db = self.opened()
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
+            if self._awaited is None:
+                from pysqlbox.async_deployment import AsyncDeployment
+
+                self._awaited = AsyncDeployment(
+                    db.target,
+                    schema=db.schema,
+                    pool_size=self.pool_size,
+                    retries=db.retries,
+                    serializer=db.serializer,
+                    store=db.store,
+                )
+                self._awaited.store_key = self.key
+            return self._awaited
+
+    async def close_async(self) -> None:
+        """Close what the tasks of this loop have used."""
+        with self._lock:
+            awaited, self._awaited = self._awaited, None
+        if awaited is not None:
+            await awaited.close()
 
     def hold(self) -> bool:
         """Keep the deployment open until release(); False if it is closed already."""
@@ -85,6 +121,10 @@ class Store:
     def _close(self) -> None:
         if self.is_own and self.deployment is not None:
             self.deployment.close()
+        loop = self._loop
+        if self._awaited is not None and loop is not None and not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # the loop was closed just now
+                asyncio.run_coroutine_threadsafe(self.close_async(), loop)
 
 
 def signature(given: object, options: ConnectOptions) -> object:
@@ -126,4 +166,4 @@ def open_store(key: StoreKey, given: Given, options: ConnectOptions) -> Store:
             return Store(key, mark, None, error.concerns(key))
     deployment.store_key = key
     deployment.store = str(key)
-    return Store(key, mark, deployment, is_own=is_own)
+    return Store(key, mark, deployment, is_own=is_own, pool_size=options.pool_size)

@@ -21,11 +21,12 @@ from pysqlbox.stores.discovery import Found, Source, discover, discover_async
 from pysqlbox.stores.each import AT_ONCE, report
 from pysqlbox.stores.keys import key_text
 from pysqlbox.stores.places import Places
-from pysqlbox.stores.reports import Refreshed, StoreDoctor, StoreMigration, StoreStats
+from pysqlbox.stores.reports import Refreshed, StoreDoctor, StoreMigration, StoreStats, StoreUpkeep
 from pysqlbox.stores.store import ConnectOptions, Store, open_store, signature
 from pysqlbox.worker.handlers import seconds
 
 if TYPE_CHECKING:
+    from pysqlbox.async_deployment import AsyncDeployment
     from pysqlbox.stores.strategies import Strategy
     from pysqlbox.stores.worker import StoresWorker
 
@@ -95,8 +96,8 @@ class Stores:
             raise self._missing(key)
         return found.opened()
 
-    async def get_async(self, key: StoreKey) -> Deployment:
-        """The same; a source that must be asked is asked on the running loop."""
+    async def get_async(self, key: StoreKey) -> AsyncDeployment:
+        """The same for asynchronous callers; a source that must be asked is asked on the running loop."""
         text = key_text(key)
         if not self._known():
             await self.refresh_async()
@@ -105,7 +106,7 @@ class Stores:
         found = self._stores.get(text)
         if found is None:
             raise self._missing(key)
-        return found.opened()
+        return found.opened_async()
 
     def of(self, value: int | UUID) -> Deployment:
         """The deployment whose place an id or a drawn message_id carries; NotFound if no store has it."""
@@ -301,6 +302,19 @@ class Stores:
 
         return report(self.current(keys), parallel, doctor, StoreDoctor)
 
+    def upkeep(
+        self,
+        keys: Iterable[StoreKey] | None = None,
+        parallel: int = AT_ONCE,
+        *,
+        boxes: Iterable[str] | None = None,
+        **options: Any,
+    ) -> list[StoreUpkeep]:
+        """Reap and clean each store until nothing is left; options as of ``pysqlbox.Upkeep``."""
+        from pysqlbox.upkeep import Upkeep
+
+        return Upkeep(self, parallel=parallel, **options).run_once(boxes, keys=keys)
+
     def worker(
         self,
         *,
@@ -331,6 +345,13 @@ class Stores:
         for store in stores.values():
             store.retire()
 
+    async def close_async(self) -> None:
+        """The same, and what tasks of the running loop have used."""
+        stores = list(self._stores.values())
+        for store in stores:
+            await store.close_async()
+        await asyncio.to_thread(self.close)
+
     def _check_open(self) -> None:
         if self._closed:
             raise InvalidState("the stores are closed: open others with Stores(…)")
@@ -340,6 +361,12 @@ class Stores:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close_async()
 
     def __iter__(self) -> Iterator[StoreKey]:
         return iter(self.keys())

@@ -73,7 +73,7 @@ class Exchange:
         thread.tally.lost += self._note_lost(box, messages)
         if thread.tally.figures is not None:
             came_at = "first_seen_at" if box.queue.kind == "inbox" else "created_at"
-            thread.tally.figures.claimed(box.name, messages, self._lease_seconds, came_at)
+            thread.tally.figures.claimed(box.key, messages, self._lease_seconds, came_at)
         assignments, grouped = plan(box, messages, asked_at)
         if grouped:
             scheduler.groups_seen = True

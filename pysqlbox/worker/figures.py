@@ -10,8 +10,10 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-__all__ = ["HANDLING_BOUNDS", "WAITING_BOUNDS", "Figures", "Histogram", "TopicFigures"]
+__all__ = ["HANDLING_BOUNDS", "WAITING_BOUNDS", "BoxKey", "Figures", "Histogram", "TopicFigures"]
 
+#: A box by its store's key, None for a plain deployment's, and its name.
+BoxKey = tuple[str | None, str]
 #: Up to how many seconds a handler took.
 HANDLING_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 #: Up to how many seconds a message waited, from its due time on, until it was claimed.
@@ -60,14 +62,14 @@ class TopicFigures:
         self.waiting.add_all(other.waiting)
 
 
-class Figures(dict[tuple[str, str], TopicFigures]):
+class Figures(dict[tuple[BoxKey, str], TopicFigures]):
     """The figures of one thread, by box and topic."""
 
-    def __missing__(self, key: tuple[str, str]) -> TopicFigures:
+    def __missing__(self, key: tuple[BoxKey, str]) -> TopicFigures:
         made = self[key] = TopicFigures()
         return made
 
-    def claimed(self, box: str, messages: Iterable[Any], lease_seconds: float, came_at: str) -> None:
+    def claimed(self, box: BoxKey, messages: Iterable[Any], lease_seconds: float, came_at: str) -> None:
         """Note what a claim brought. All times are the database's, whose clock the lease's end tells."""
         for message in messages:
             figures = self[box, message.topic]

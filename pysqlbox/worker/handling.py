@@ -128,7 +128,7 @@ class Handling:
             return False  # it took too long, and the lease keeper has decided already
         took = time.monotonic() - assignment.began_at
         box.note_cost(took, len(ours))
-        tally.handled(box.name, handler.topic, took)
+        tally.handled(box.key, handler.topic, took)
         if handler.transactional and all(isinstance(result, Ack) for result in results.values()):
             return self._committed(box, ours, tally)
         for message in ours:
@@ -190,20 +190,20 @@ class Handling:
         outcomes = box.outcomes
         match result := self.final(box, message, result):
             case Ack():
-                tally.count("acked", box.name, message.topic)
+                tally.count("acked", box.key, message.topic)
                 outcomes.acked.append(message.id)
             case DeadLetter():
-                tally.count("dead", box.name, message.topic)
+                tally.count("dead", box.key, message.topic)
                 box.log.warning(
                     "%s: %s message %d is given up", box.name, message.topic, message.id, extra=about(message)
                 )
                 outcomes.add(message.id, "fail", result.error or "given up by its handler")
             case Release():
-                tally.count("released", box.name, message.topic)
+                tally.count("released", box.key, message.topic)
                 delay = self._settings.delay(box.log, message.attempt, result.delay)
                 outcomes.add(message.id, "release", delay=delay)
             case Retry():
-                tally.count("retried", box.name, message.topic)
+                tally.count("retried", box.key, message.topic)
                 delay = self._settings.retry_delay(box.log, message.attempt + 1, result.delay)
                 outcomes.add(message.id, "retry", result.error, delay, box.limit_of(message.topic))
 
@@ -215,7 +215,7 @@ class Handling:
 
     def _committed(self, box: ServedBox, messages: list[Any], tally: Tally) -> bool:
         """The messages are done already, with what their handler wrote."""
-        tally.count("acked", box.name, messages[0].topic, len(messages))
+        tally.count("acked", box.key, messages[0].topic, len(messages))
         self._scheduler.settled()
         if any(message.group_id is not None for message in messages):
             self._scheduler.wake(box)  # for the next of the group
@@ -224,7 +224,7 @@ class Handling:
     def release(self, assignment: Assignment, tally: Tally) -> None:
         """Give back what was not begun."""
         for message in assignment.take_waiting():
-            tally.count("released", assignment.box.name, message.topic)
+            tally.count("released", assignment.box.key, message.topic)
             assignment.box.outcomes.add(message.id, "release")
 
     def overran(self, assignment: Assignment, messages: list[Any], seconds: float, tally: Tally) -> None:
@@ -232,7 +232,7 @@ class Handling:
         box = assignment.box
         reason = f"the handler did not end within {seconds:g} seconds"
         if assignment.handler is not None:
-            tally.handled(box.name, assignment.handler.topic, seconds)
+            tally.handled(box.key, assignment.handler.topic, seconds)
         for message in messages:
             box.log.error(
                 "%s: %s message %d: %s", box.name, message.topic, message.id, reason, extra=about(message)

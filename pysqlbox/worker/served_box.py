@@ -26,6 +26,8 @@ CLAIM_SECONDS = 0.02
 QUICK_SECONDS = 0.005
 #: A handler that takes longer than this may well wait for something, while another thread goes on.
 QUICK_EACH = 0.0002
+#: Handlers that get through so many in a moment are quick, however large the batches may be.
+MANY = 50
 #: What a box whose handlers are not timed yet is asked for.
 FIRST_CLAIM = 4
 #: The shortest pause between two claims that find nothing; each pause after it is twice as long.
@@ -62,6 +64,9 @@ class ServedBox:
         self.queue = box
         self.store = store
         self.name: str = box.name
+        key = box.deployment.store_key
+        #: What figures are kept by.
+        self.key = (None if key is None else str(key), self.name)
         self.log = log_of(box.deployment, box.name)
         self.handlers = handlers
         self.settings = settings
@@ -118,7 +123,7 @@ class ServedBox:
         if cost is None:
             return min(FIRST_CLAIM, self.batch_size)
         quick = int(QUICK_SECONDS / cost)
-        if quick >= self.batch_size:
+        if quick >= min(self.batch_size, MANY):
             return self.batch_size if self.handlers.any_batch else min(quick, self.share)
         size = max(idle, 1) + self.threads * int(CLAIM_SECONDS / cost) - waiting
         most = self.batch_size if self.handlers.any_batch else self.batch_size * self.threads

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from pysqlbox.worker.figures import Figures
+from pysqlbox.worker.figures import BoxKey, Figures
 
 __all__ = ["Tally", "What", "WorkerStats"]
 
@@ -27,14 +27,14 @@ class Tally:
     #: The same by topic, and more; None while nobody asks.
     figures: Figures | None = None
 
-    def count(self, what: What, box: str, topic: str, number: int = 1) -> None:
+    def count(self, what: What, box: BoxKey, topic: str, number: int = 1) -> None:
         """Count what became of messages of one topic."""
         setattr(self, what, getattr(self, what) + number)
         if self.figures is not None:
             figures = self.figures[box, topic]
             setattr(figures, what, getattr(figures, what) + number)
 
-    def handled(self, box: str, topic: str, seconds: float) -> None:
+    def handled(self, box: BoxKey, topic: str, seconds: float) -> None:
         """Note how long a handler took."""
         if self.figures is not None:
             self.figures[box, topic].handling.add(seconds)

@@ -354,7 +354,7 @@ class WorkerRun(ABC):
             running += bool(messages)
             for message in messages:
                 box = assignment.box
-                self._tally.count("released", box.name, message.topic)
+                self._tally.count("released", box.key, message.topic)
                 box.log.warning(
                     "%s: %s message %d is still being handled; released",
                     box.name, message.topic, message.id, extra=about(message),

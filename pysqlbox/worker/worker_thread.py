@@ -135,7 +135,7 @@ class WorkerThread:
                 return  # it took too long, and the lease keeper has decided already
             count += 1
             if figures is not None:
-                of_topic = figures[box.name, message.topic]
+                of_topic = figures[box.key, message.topic]
                 of_topic.handling.add(time.monotonic() - assignment.began_at)
                 of_topic.acked += result is None  # the others are counted where they are noted
             if result is None:

@@ -184,7 +184,9 @@ def test_nothing_is_kept_unless_somebody_asks(deployment: pysqlbox.Deployment, m
     worker.measure()
     deployment.outbox.enqueue("t", "p")
     worker.drain(timeout=60)
-    assert [(key, figures.acked) for key, figures in worker.figures().items()] == [(("outbox", "t"), 1)]
+    assert [(*key, figures.acked) for key, figures in worker.figures().items()] == [
+        ((None, "outbox"), "t", 1)
+    ]
 
 
 def test_a_running_worker_is_asked_over_http(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:

@@ -59,11 +59,23 @@ def broker() -> Iterator[str]:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(60)
-        # The daemon of names that Erlang started beside it.
-        epmd = shutil.which("epmd")
-        if epmd is not None:
-            subprocess.run([epmd, "-port", str(names), "-kill"], check=False, capture_output=True)
+        _end_names(names)
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _end_names(port: int) -> None:
+    """End the daemon of names that Erlang started beside it, which stays as long as it knows of a node."""
+    epmd = shutil.which("epmd")
+    if epmd is None:
+        return
+    command = [epmd, "-port", str(port), "-kill"]
+
+    def ended() -> bool:
+        subprocess.run(command, check=False, capture_output=True)
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", port)) != 0
+
+    until(ended, "Erlang's daemon of names did not end")
 
 
 def _answers(url: str) -> bool:

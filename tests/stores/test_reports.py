@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -15,15 +16,16 @@ from tests.support.database import Database
 from tests.support.engines import Engine
 
 
-def test_migrate_reports_on_each_store(engine: Engine, tenants: dict[str, Database]) -> None:
+def test_migrate_reports_on_each_store(engine: Engine) -> None:
     """One that is broken costs the others nothing."""
-    name = engine.create_database()
+    name, other = engine.create_database(), engine.create_database()
     try:
         source = {
-            "new": engine.database_url(name), "old": tenants["a"].url,
+            "new": engine.database_url(name), "old": engine.database_url(other),
             "gone": engine.database_url("pysqlbox_test_no_such_database"), "bad": "nonsense",
         }  # fmt: skip
         with Stores(source, retries=pysqlbox.Retries(attempts=1)) as stores:
+            stores.migrate(["old"])
             planned = stores.migrate(["new"], dry_run=True)
             assert planned[0].changes[0] == "create the schema"
             reports = {report.key: report for report in stores.migrate(boxes=[NamedBox("orders", "inbox")])}
@@ -39,6 +41,7 @@ def test_migrate_reports_on_each_store(engine: Engine, tenants: dict[str, Databa
             assert "orders" in stores.get("new").boxes()
     finally:
         engine.drop_database(name)
+        engine.drop_database(other)
 
 
 def test_stats_of_all_boxes_or_of_some(stores: Stores) -> None:
@@ -114,3 +117,29 @@ def test_a_store_without_a_number_is_place_0_if_it_is_the_only_one(stores: Store
         Router(stores).of(1)
     with Stores({"only": stores.get("a")}) as single:
         assert Router(single).of(1).store_key == "only"
+
+
+def test_asynchronous_callers_have_deployments_of_their_own(tenants: dict[str, Database]) -> None:
+    """The same one for a key while its configuration is; removed ones are closed."""
+    found = {key: db.url for key, db in tenants.items()}
+
+    async def discover() -> dict[str, str]:
+        return dict(found)
+
+    async def main() -> None:
+        async with Stores(discover) as stores:
+            router = Router(stores)
+            a = await router.get_async("a")
+            assert await router.get_async("a") is a
+            assert a.store_key == "a"
+            made = await a.outbox.enqueue("t", "p")
+            with pytest.raises(pysqlbox.InvalidArgument, match=r"\[a\]$"):
+                await a.outbox.enqueue("", "p")
+            assert stores.get("a").outbox.get(made.id).status == "Ready"
+            del found["a"]
+            assert (await stores.refresh_async()).removed == ["a"]
+            with pytest.raises(pysqlbox.NotFound):
+                await router.get_async("a")
+            await (await router.get_async("b")).outbox.stats()
+
+    asyncio.run(main())

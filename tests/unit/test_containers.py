@@ -181,14 +181,14 @@ def test_the_workflow_runs_the_whole_matrix() -> None:
     """Pythons, PostgreSQLs and images: all that the project says it runs on."""
     pytest.importorskip("yaml", reason="PyYAML is not installed")
     jobs = _workflow()["jobs"]
-    matrices = {name: job["strategy"]["matrix"] for name, job in jobs.items()}
+    matrices = {name: job["strategy"]["matrix"] for name, job in jobs.items() if "strategy" in job}
     assert matrices["everything"]["python"] == ["3.11", "3.12", "3.13", "3.14"]
     assert matrices["postgres"]["postgres"] == ["15", "16", "17", "18"]
     images = {image.name.rpartition(":")[2].removesuffix("-latest") for image in SQL_SERVERS}
     assert set(matrices["sqlserver"]["image"]) == images
     for job in jobs.values():
         assert job["timeout-minutes"] <= 360
-        assert job["strategy"]["fail-fast"] is False
+        assert job.get("strategy", {"fail-fast": False})["fail-fast"] is False
     commands = "\n".join(step.get("run", "") for job in jobs.values() for step in job["steps"])
     assert "make test-mssql MSSQL_IMAGES=${{ matrix.image }}" in commands
     assert ".ci/run" in commands

@@ -28,7 +28,10 @@ LAYERS = """
     async_deployment
     deploy
     worker
-    stores metrics relays
+    stores relays
+    metrics
+    upkeep
+    manager
     pysqlbox
     testing dashboard otel
     service

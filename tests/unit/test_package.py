@@ -20,13 +20,14 @@ ROOT = Path(__file__).parents[2]
 NAMES = """
 AccessDenied Ack AlreadyProcessed AsyncAudit AsyncDeployment AsyncInbox AsyncJoins AsyncLedger
 AsyncOutbox AsyncSchedules Audit AuditEntry BoxMetrics Busy DatabaseUnavailable DeadCause DeadLetter
-DeadLetterCause Deployment DrainFirst DriverMissing Enqueued Extended Finding Group HashRing Idempotent
-Inbox InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState Join JoinResolution Joins
-JsonSerializer Ledger LedgerClaim LedgerEntry LedgerKey ListedInboxMessage ListedOutboxMessage
-NonRetryable NotFound Outbox OutboxDeadLetter OutboxMessage OutboxStore PackageMissing PysqlboxError
-Release Result Retried Retries Retry RoundRobin Router Schedule ScheduleClock ScheduleFired Schedules
-SchemaMismatch Serializer StoredInboxMessage StoredOutboxMessage Stores TopicStats Undecodable
-WaitEnqueued Weighted Worker WorkerSeen __version__ connect connect_async message
+DeadLetterCause Deployment DrainFirst DriverMissing Enqueued Extended Finding Group HashRing
+Idempotent Inbox InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState Join
+JoinResolution Joins JsonSerializer Ledger LedgerClaim LedgerEntry LedgerKey ListedInboxMessage
+ListedOutboxMessage Manager NonRetryable NotFound Outbox OutboxDeadLetter OutboxMessage OutboxStore
+PackageMissing PysqlboxError Release Result Retried Retries Retry RoundRobin Router Schedule
+ScheduleClock ScheduleFired Schedules SchemaMismatch Serializer StoredInboxMessage
+StoredOutboxMessage Stores TopicStats Undecodable Upkeep WaitEnqueued Weighted Worker WorkerSeen
+__version__ connect connect_async message
 """
 """What the package exports; a name that is gone or new is a change of what callers rely on."""
 

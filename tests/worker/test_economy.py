@@ -51,6 +51,15 @@ def test_a_claim_is_as_big_as_the_handlers_are_quick(cost: float, expected: int)
     assert one.claim_size() == pytest.approx(expected, abs=1)
 
 
+@pytest.mark.parametrize(("cost", "expected"), [(2.5e-6, 2000), (2e-5, 250), (1e-4, 50)])
+def test_larger_batches_make_no_handler_slow(cost: float, expected: int) -> None:
+    """One thread works off by itself what a claim of quick messages brings, also with batches of 500."""
+    one = served(batch_size=500)
+    one.note_cost(cost, 1)
+    assert one.claim_size() == pytest.approx(expected, abs=1)
+    assert one.is_quick(expected - 1)
+
+
 def test_a_claim_of_slow_handlers_is_for_those_that_are_idle() -> None:
     one = served()
     one.note_cost(0.5)
