@@ -336,5 +336,5 @@ def test_places_of_ids() -> None:
         assert last_id(place) + 2 == (first_id(place + 1) if place < 127 else (1 << 47) + 1)
         assert place_of(UUID(f"00000000-0000-7000-8000-{0x80 | place:02x}ffffffffff")) == place
     for wrong in (-1, 1 << 47):
-        with pytest.raises(InvalidArgument, match="no place has such an id"):
+        with pytest.raises(InvalidArgument, match="no place has this"):
             place_of(wrong)

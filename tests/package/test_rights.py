@@ -36,7 +36,7 @@ INCLUDED = {
 VIEWS = {
     "viewer": {"outbox_joins", "outbox_join_members"},
     "operator": {
-        *("outbox_joins", "outbox_join_members"),
+        *("outbox_joins", "outbox_join_members", "audit_log"),
         *("outbox_messages", "inbox_messages", "orders_messages", "mail_messages"),
     },
 }
