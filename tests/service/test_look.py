@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from starlette.testclient import TestClient
@@ -90,7 +90,12 @@ def test_one_message_hides_its_secrets_from_viewers(
 
 
 @pytest.mark.parametrize(
-    "path", ["/v1/messages/outbox/999999999", "/v1/messages/nosuch/1", f"/v1/joins/{uuid4()}"]
+    "path",
+    [
+        "/v1/messages/outbox/999999999",
+        "/v1/messages/nosuch/1",
+        "/v1/joins/00000000-0000-4000-8000-000000000001",
+    ],
 )
 def test_what_is_not_there(client: TestClient, path: str) -> None:
     assert is_problem(client.get(path), 404, "NotFound")
