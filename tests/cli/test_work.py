@@ -132,9 +132,9 @@ def test_a_signal_ends_it_gracefully(run: Run, deployment: Deployment, write: Wr
 def test_what_is_no_worker_is_said(run: Run, write: Write) -> None:
     name = write(MODULE)
     for target, reason in (
-        ("nocolon", "must be module:worker"),
-        (":worker", "must be module:worker"),
-        (f"{name}:", "must be module:worker"),
+        ("nocolon", "must be module:name"),
+        (":worker", "must be module:name"),
+        (f"{name}:", "must be module:name"),
         ("no_such_module_of_ours:worker", "there is no module 'no_such_module_of_ours'"),
         (f"{name}.below:worker", "there is no module"),
         (f"{name}:missing", "has no 'missing'"),

@@ -164,8 +164,8 @@ def test_roles_are_mended_and_else_left_alone(empty_url: str, schema: str) -> No
         f" WHERE p.pronamespace = '{schema}'::regnamespace AND p.proname <> 'outbox_claim'"
     )
     execute_once(empty_url, f"REVOKE ALL ON FUNCTION {schema}.outbox_ack FROM {schema}_worker")
-    execute_once(empty_url, f"GRANT EXECUTE ON FUNCTION {schema}.outbox_stats TO PUBLIC")
-    execute_once(empty_url, f"GRANT EXECUTE ON FUNCTION {schema}.outbox_stats TO {schema}_producer")
+    execute_once(empty_url, f"GRANT EXECUTE ON FUNCTION {schema}.outbox_list TO PUBLIC")
+    execute_once(empty_url, f"GRANT EXECUTE ON FUNCTION {schema}.outbox_list TO {schema}_producer")
     execute_once(empty_url, f"ALTER FUNCTION {schema}.outbox_claim SET work_mem = '1MB'")  # drift
     assert migrate(empty_url, schema=schema).routines == ["queue/claim@outbox", "roles/grants"]
     can = (
@@ -174,7 +174,7 @@ def test_roles_are_mended_and_else_left_alone(empty_url: str, schema: str) -> No
         f" WHERE pronamespace = '{schema}'::regnamespace AND proname = %s"
     )
     assert execute_once(empty_url, can, ("outbox_ack",)) == [{"worker": True, "producer": False}]
-    assert execute_once(empty_url, can, ("outbox_stats",)) == [{"worker": False, "producer": False}]
+    assert execute_once(empty_url, can, ("outbox_list",)) == [{"worker": False, "producer": False}]
     assert execute_once(empty_url, can, ("outbox_claim",)) == [{"worker": True, "producer": False}]
     before = execute_once(empty_url, versions)
     execute_once(empty_url, f"ALTER FUNCTION {schema}.outbox_claim SET work_mem = '1MB'")

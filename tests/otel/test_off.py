@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from opentelemetry.instrumentation.psycopg import PsycopgInstrumentor
 
@@ -96,10 +97,18 @@ def test_metrics_have_only_attributes_of_the_conventions(
 
 @pytest.fixture
 def psycopg_watched(told: Told) -> Iterator[None]:
-    """psycopg's own instrumentation, as many applications have it."""
+    """psycopg's own instrumentation, as many applications have it.
+
+    It leaves a `connect` bound to psycopg's class, by which subclasses connect as that class: the class methods are
+    put back as they were.
+    """
+    kinds = (psycopg.Connection, psycopg.AsyncConnection)
+    methods = [(kind, vars(kind)["connect"]) for kind in kinds]
     PsycopgInstrumentor().instrument(tracer_provider=told.tracer_provider, skip_dep_check=True)
     yield
     PsycopgInstrumentor().uninstrument()
+    for kind, method in methods:
+        setattr(kind, "connect", method)  # noqa: B010 - mypy takes an assignment for one of a method
 
 
 @pytest.mark.dialect("postgres")

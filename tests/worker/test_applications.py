@@ -59,10 +59,10 @@ def test_a_message_without_a_handler_is_put_back_for_five_minutes_at_most() -> N
     unknown = UnknownTopics("snooze")
     queue = SimpleNamespace(deployment=SimpleNamespace(store="x"))
     box: Any = SimpleNamespace(name="outbox", queue=queue, log=logging.getLogger("x"))
-    message = SimpleNamespace(id=1, topic="t")
+    message = SimpleNamespace(id=1, topic="t", message_id="m", attempt=0, headers=None)
     delays = [unknown.result(box, message) for _ in range(9)]
     assert [d.delay for d in delays if isinstance(d, Release)] == [5, 10, 20, 40, 80, 160, 300, 300, 300]
-    other = unknown.result(box, SimpleNamespace(id=2, topic="t"))
+    other = unknown.result(box, SimpleNamespace(id=2, topic="t", message_id="m", attempt=0, headers=None))
     assert other == Release(delay=5)
 
 

@@ -192,7 +192,7 @@ PLANTED = [
     # One owner
     bug(
         "a lost message's late answer counts", exchange.Exchange, "_note_lost",
-        "if not again:", "if True:",
+        "if again else ()", "if not again else ()",
         test_guards.test_the_late_answer_for_a_lost_message_does_nothing_to_its_next_claim, patience=1.0,
     ),
     bug(

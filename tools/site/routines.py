@@ -16,6 +16,7 @@ _CHAPTERS = {
     "joins": "Joins",
     "ledger": "The ledger",
     "admin": "The deployment",
+    "audit": "The audit log",
 }
 
 

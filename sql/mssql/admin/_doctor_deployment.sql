@@ -50,7 +50,11 @@ BEGIN
                 {{ doctor.constraint(db.ledger, key.uq_ledger_no, "UNIQUE CLUSTERED (no)") }},
                 {{ doctor.index(db.ledger, key.ix_ledger_processed, "(processed_at) WHERE processed_at IS NOT NULL") }},
                 {{ doctor.index(db.ledger, key.ix_ledger_expiry, "(lease_until) WHERE lease_until IS NOT NULL") }},
-                {{ doctor.index(db.ledger, key.ix_ledger_released, "(last_seen_at) WHERE lease_id IS NULL AND processed_at IS NULL") }}
+                {{ doctor.index(db.ledger, key.ix_ledger_released, "(last_seen_at) WHERE lease_id IS NULL AND processed_at IS NULL") }},
+                {{ doctor.constraint(db.audit, key.pk_audit, "PRIMARY KEY CLUSTERED (id)") }},
+                {{ doctor.index(db.audit, key.ix_audit_age, "(changed_at)") }},
+                {{ doctor.index(db.audit, key.ix_audit_actor, "(actor, id)") }},
+                {{ doctor.index(db.audit, key.ix_audit_action, "(action, id)") }}
             {% endcall %}
     {% endcall %}
 

@@ -58,7 +58,11 @@ BEGIN
                 {{ doctor.index(db.join_member, key.ix_join_member_id, "(id)") }},
                 {{ doctor.constraint(db.join_tally, key.pk_join_tally, "PRIMARY KEY (join_id, no)") }},
                 {{ doctor.constraint(db.ledger, key.pk_ledger, "PRIMARY KEY (key)") }},
-                {{ doctor.index(db.ledger, key.ix_ledger_age, "(last_seen_at) WHERE state <> 'Acquired' OR lease_until IS NOT NULL") }}
+                {{ doctor.index(db.ledger, key.ix_ledger_age, "(last_seen_at) WHERE state <> 'Acquired' OR lease_until IS NOT NULL") }},
+                {{ doctor.constraint(db.audit, key.pk_audit, "PRIMARY KEY (id)") }},
+                {{ doctor.index(db.audit, key.ix_audit_age, "(changed_at)") }},
+                {{ doctor.index(db.audit, key.ix_audit_actor, "(actor, id)") }},
+                {{ doctor.index(db.audit, key.ix_audit_action, "(action, id)") }}
             {% endcall %}
             UNION ALL
             SELECT
