@@ -99,7 +99,7 @@ def test_metrics_have_only_attributes_of_the_conventions(
 def psycopg_watched(told: Told) -> Iterator[None]:
     """psycopg's own instrumentation, as many applications have it.
 
-    It leaves a `connect` bound to psycopg's class, by which subclasses connect as that class: the class methods are
+    It leaves a `connect` bound to the class itself, so that subclasses connect as that class: the methods are
     put back as they were.
     """
     kinds = (psycopg.Connection, psycopg.AsyncConnection)
