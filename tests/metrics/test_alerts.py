@@ -220,6 +220,7 @@ def scene(
     deployment.outbox.enqueue("fails", "p")
     worker.start()
     until(lambda: worker.stats().handled == 2 and not deployment.outbox.stats()[-1].in_flight, 30)
+    until(lambda: not worker.stats().busy_threads, 30)
     with contextlib.ExitStack() as ends:
         yield Scene(deployment, db, worker, monkeypatch, at_work, go_on, ends)
         go_on.set()
