@@ -380,7 +380,8 @@ def a_mark_too_high_is_mended(db: Database) -> None:
                 f"SELECT setval('{{schema}}._outbox_{mark}',"
                 " (extract(epoch FROM {schema}._now()) * 1000000)::bigint)"
             )
-        for _ in range(20 if mend == "reap" else 0):  # a table that earlier tests made large takes several patrols
+        # A table that earlier tests made large takes several patrols.
+        for _ in range(20 if mend == "reap" else 0):
             box.reap()
         found: list[int] = []
         for _ in range(1 if mend == "reap" else 3000):
