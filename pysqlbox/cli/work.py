@@ -21,7 +21,6 @@ from pysqlbox.cli.options import DURATION, schema_option, url_option
 from pysqlbox.deployment import connect
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.logs import JsonFormatter
-from pysqlbox.stores.worker import StoresWorker
 from pysqlbox.worker import Worker
 
 __all__ = ["logging_to_stderr", "work"]
@@ -47,7 +46,7 @@ REFRESH = 0.5
 @click.option(
     "--metrics",
     metavar="[HOST]:PORT",
-    help="Serve GET /metrics there for Prometheus, of the worker and its deployment.",
+    help="Serve GET /metrics there for Prometheus, of the worker and its deployment, or of all its stores.",
 )
 @click.option(
     "--log-level",
@@ -92,8 +91,6 @@ def work(
     """
     found = load(target, "MODULE:WORKER")
     with _worker(ctx, found, url, schema, stores_name) as worker:
-        if metrics is not None and isinstance(worker, StoresWorker):
-            raise click.UsageError("--metrics: must be left out for a worker of many stores")
         if threads is not None:
             worker.threads = threads
         with (

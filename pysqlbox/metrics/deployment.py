@@ -69,7 +69,9 @@ def add_boxes(
                 families.get(f"pysqlbox_{name}", "gauge", text).add(value or 0, (*labels, ("box", row.box)))
     for box, own in topics.items():
         weights = {str(row.topic): row.ready + row.scheduled + row.in_flight + row.dead for row in own}
-        names = chosen.setdefault(box, Chosen(limit)).label(weights)
+        of_box = chosen.setdefault(box, Chosen(limit))
+        of_box.limit = limit
+        names = of_box.label(weights)
         together: dict[str, list[BoxMetrics]] = {}
         for row in own:
             together.setdefault(names[str(row.topic)], []).append(row)

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,12 @@ __all__ = ["Exporter", "labels_of", "text"]
 SHARE = 0.1
 #: A scrape waits so long for the database; then it says what was known before.
 ANSWER_SECONDS = 5.0
-#: What was known before is not told any more when it is older.
+#: What was known before is not told any more when it is older, and three times as old as it had to be.
 STALE_SECONDS = 120.0
+#: So many deployments are asked at once.
+AT_ONCE = 8
+#: So many topics of one box of each are shown by name at most, over all deployments together.
+ALL_TOPICS = 1000
 
 _log = logging.getLogger("pysqlbox.metrics")
 
@@ -39,30 +44,38 @@ class _Source:
         self._lock = threading.Lock()
         self._fetched = threading.Event()
         self._fetching = False
+        self._asked = False
         self._next_at = 0.0
         self.rows: list[BoxMetrics] = []
         self.answered_at: float | None = None
         self.took = 0.0
+        self.stale_seconds = STALE_SECONDS
         self.up = False
         self.chosen: dict[str, Chosen] = {}
 
-    def begin(self) -> None:
-        """See to it that the answer is as fresh as it may be; returns at once."""
+    def begin(self) -> bool:
+        """Whether it is time to fetch(), which the caller then must."""
         with self._lock:
             if self._fetching or time.monotonic() < self._next_at:
-                return
+                return False
             self._fetching = True
+            self._asked = False
             self._fetched.clear()
-        threading.Thread(target=self._fetch, name="pysqlbox-metrics", daemon=True).start()
+            return True
 
-    def wait(self, deadline: float) -> bool:
-        """Wait for the answer that is under way; whether the database has answered."""
+    def wait(self, deadline: float) -> bool | None:
+        """Wait for the answer that is under way; whether the database has answered, if that is known."""
         if self._fetching and not self._fetched.wait(max(0.0, deadline - time.monotonic())):
-            return False
+            if self._asked:
+                return False
+            return self.up if self.answered_at is not None else None  # it is not its turn yet
         return self.up
 
-    def _fetch(self) -> None:
+    def fetch(self, share: float, *, close: bool) -> None:
+        """Ask, so seldom that it takes up only this share; ``close`` leaves no connection behind."""
         db = self._db()
+        close = close and db is not None and not db.pool.open
+        self._asked = True
         began = time.monotonic()
         up = False
         try:
@@ -78,9 +91,12 @@ class _Source:
             self.took = now - began
             with self._lock:
                 self.up = up
-                self._next_at = now + self.took * (1 / SHARE - 1) if up else now
+                self._next_at = now + self.took * (1 / share - 1) if up else now
+                self.stale_seconds = max(STALE_SECONDS, 3 * self.took / share)
                 self._fetching = False
             self._fetched.set()
+            if close and db is not None:
+                db.pool.purge()
 
 
 #: What was last asked of each deployment, by how many topics are shown.
@@ -101,8 +117,9 @@ def labels_of(db: Deployment) -> Labels:
 class Exporter:
     """The metrics of one or many deployments, as text for Prometheus.
 
-    Each scrape asks every deployment once, all at the same time, and waits a few seconds at most. A call that
-    took long is not made again before ten times as long has gone by; meanwhile its last answer is told.
+    Each scrape asks every deployment once, a few at a time, and waits a few seconds at most. A call that took
+    long is not made again before ten times as long has gone by, times the number of deployments; meanwhile
+    its last answer is told. Of Stores no connection stays open for it.
     """
 
     def __init__(
@@ -113,7 +130,7 @@ class Exporter:
     ) -> None:
         """``topics``: how many topics of a box get series of their own; the others are one called ``other``.
 
-        None shows every topic.
+        Many deployments share ALL_TOPICS among them. None shows every topic.
         """
         self._dbs = dbs
         self._topics = topics
@@ -121,17 +138,17 @@ class Exporter:
     def add_to(self, families: Families) -> None:
         """Add what is known of the deployments."""
         sources = [(db, _source(db, self._topics)) for db in self._deployments()]
-        for _, source in sources:
-            source.begin()
+        limit = topics_each(self._topics, len(sources))
+        self._fetch([source for _, source in sources if source.begin()], len(sources))
         deadline = time.monotonic() + ANSWER_SECONDS
         for db, source in sources:
             labels = labels_of(db)
             up = source.wait(deadline)
-            families.get("pysqlbox_up", "gauge", "Whether the database has answered this scrape.").add(
-                up, labels
-            )
+            answering = families.get("pysqlbox_up", "gauge", "Whether the database has answered this scrape.")
+            if up is not None:
+                answering.add(up, labels)
             now, answered_at = time.monotonic(), source.answered_at
-            if answered_at is not None and now - answered_at <= STALE_SECONDS:
+            if answered_at is not None and now - answered_at <= source.stale_seconds:
                 age = families.get("pysqlbox_metrics_age_seconds", "gauge", "How old these figures are.")
                 age.add(now - answered_at, labels)
                 took = families.get(
@@ -139,13 +156,30 @@ class Exporter:
                 )
                 took.add(source.took, labels)
                 with _lock:
-                    add_boxes(families, source.rows, source.chosen, labels, self._topics)
+                    add_boxes(families, source.rows, source.chosen, labels, limit)
             add_pool(families, db.pool, labels)
 
     def __str__(self) -> str:
         families = Families()
         self.add_to(families)
         return str(families)
+
+    def _fetch(self, wanted: list[_Source], among: int) -> None:
+        """Fetch these in threads of their own; returns at once."""
+        waiting = deque(sorted(wanted, key=lambda source: not source.up))  # who may be silent comes last
+        share = SHARE / max(among, 1)
+        close = isinstance(self._dbs, Stores)
+
+        def fetch() -> None:
+            while True:
+                try:
+                    source = waiting.popleft()
+                except IndexError:
+                    return
+                source.fetch(share, close=close)
+
+        for _ in range(min(AT_ONCE, len(wanted))):
+            threading.Thread(target=fetch, name="pysqlbox-metrics", daemon=True).start()
 
     def _deployments(self) -> list[Deployment]:
         dbs = self._dbs
@@ -154,6 +188,11 @@ class Exporter:
         if isinstance(dbs, Mapping):
             return list(dbs.values())
         return list(dbs) if isinstance(dbs, Iterable) else [dbs]
+
+
+def topics_each(topics: int | None, deployments: int) -> int | None:
+    """How many topics of a box are shown by name where there are so many deployments."""
+    return None if topics is None else min(topics, ALL_TOPICS // max(deployments, 1))
 
 
 def text(db: Deployment, *, topics: int | None = TOPICS) -> str:

@@ -16,18 +16,19 @@ class Chosen:
     """The topics of one box that are shown by name. One that is shown stays shown while it is there."""
 
     def __init__(self, limit: int | None = TOPICS) -> None:
-        """``limit``: None shows every topic, 0 none."""
-        self._limit = limit
+        """``limit``: None shows every topic, 0 none; it may change."""
+        self.limit = limit
         self._shown: set[str] = set()
 
     def label(self, weights: Mapping[str, float]) -> dict[str, str]:
         """The label of each topic; where not all find a place, the heaviest do."""
-        if self._limit is None or len(weights) <= self._limit:
+        if self.limit is None or len(weights) <= self.limit:
             self._shown = set(weights)
         else:
-            self._shown &= weights.keys()
+            kept = sorted(self._shown & weights.keys())[: self.limit]
+            self._shown = set(kept)
             others = sorted(weights.keys() - self._shown, key=lambda topic: (-weights[topic], topic))
-            self._shown.update(others[: self._limit - len(self._shown)])
+            self._shown.update(others[: self.limit - len(kept)])
         return {topic: topic if topic in self._shown else OTHER for topic in weights}
 
 

@@ -6,7 +6,7 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pysqlbox.metrics.exporter import Exporter, labels_of
+from pysqlbox.metrics.exporter import Exporter, labels_of, topics_each
 from pysqlbox.metrics.exposition import Families, Labels
 from pysqlbox.metrics.topics import TOPICS, Chosen
 from pysqlbox.stores.worker import StoresWorker
@@ -72,11 +72,13 @@ class WorkerExporter:
         weights: dict[BoxKey, dict[str, float]] = {}
         for (box, topic), figures in found.items():
             weights.setdefault(box, {})[topic] = figures.claimed
+        limit = topics_each(self._topics, 1 if self._stores is None else len({store for store, _ in weights}))
         with self._lock:
-            names = {
-                box: self._chosen.setdefault(box, Chosen(self._topics)).label(topics)
-                for box, topics in weights.items()
-            }
+            names = {}
+            for box, topics in weights.items():
+                of_box = self._chosen.setdefault(box, Chosen(limit))
+                of_box.limit = limit
+                names[box] = of_box.label(topics)
         shown = Figures()
         for (box, topic), figures in found.items():
             shown[box, names[box][topic]].add_all(figures)

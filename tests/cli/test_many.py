@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import socket
 import sys
+import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -91,6 +98,37 @@ def test_stats_work_reap_and_cleanup(run: Run, deployment: pysqlbox.Deployment, 
     (report,) = json.loads(run("cleanup", *GOOD, "--box", "outbox", "--retention", "1h", "--json").output)
     assert report["counts"] == {"outbox done": 3}
     assert "ledger 0" in run("cleanup", *GOOD, "--ledger", "1h").output
+
+
+def test_work_serves_the_metrics_of_all_stores(run: Run, deployment: pysqlbox.Deployment) -> None:
+    """One that is away is told of as such; no connection stays open for what was asked."""
+    deployment.outbox.enqueue_many({"topic": "t", "payload": "p"} for _ in range(3))
+    told: list[str] = []
+    left: list[int] = []
+
+    def look(port: int) -> None:
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError):
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+                    told.append(answer.read().decode())
+                found = sys.modules["shop_tenants"].stores
+                left.append(found.get("a").pool.open)
+                if 'store="a",box="outbox",topic="t",outcome="acked"} 3' in told[-1]:
+                    break
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    watcher = threading.Thread(target=look, args=(port,))
+    watcher.start()
+    run("work", "shop_tenants:worker", *ALL, "--metrics", f"127.0.0.1:{port}", "--log-level", "error")
+    watcher.join()
+    assert 'outcome="acked"} 3\n' in told[-1]
+    assert 'pysqlbox_up{store="a"} 1\n' in told[-1]
+    assert 'pysqlbox_up{store="gone"} 0\n' in told[-1]
+    assert left[-1] == 0
 
 
 def test_doctor_examines_each_store(run: Run) -> None:

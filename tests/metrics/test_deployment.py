@@ -16,6 +16,7 @@ from pysqlbox.metrics import exporter
 from tests.contract.support import HOSTILE, OWNER
 from tests.metrics.reading import read, value
 from tests.support.database import Database
+from tests.worker.support import until
 
 
 def test_every_figure_of_a_deployment_is_told(deployment: pysqlbox.Deployment, db: Database) -> None:
@@ -110,7 +111,7 @@ def rows(*topics: str, ready: int = 1) -> list[BoxMetrics]:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every scrape may ask."""
-    monkeypatch.setattr(exporter, "SHARE", 1.0)
+    monkeypatch.setattr(exporter, "SHARE", 1e9)
 
 
 @pytest.mark.usefixtures("at_once")
@@ -158,6 +159,61 @@ def test_a_slow_database_is_asked_less_often(monkeypatch: pytest.MonkeyPatch) ->
         metrics.text(told)  # type: ignore[arg-type]  # what it needs of a deployment
         asked.append(told.asked)
     assert asked == [1, 1, 1, 1, 2]
+
+
+def test_many_stores_share_what_one_may_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten stores, of which each takes a second: a tenth of one connection's time for all of them."""
+    clock = {"now": 100.0}
+    monkeypatch.setattr(time, "monotonic", lambda: clock["now"])
+    monkeypatch.setattr(exporter, "AT_ONCE", 1)
+    monkeypatch.setattr(exporter, "ANSWER_SECONDS", 3600.0)
+
+    def slow() -> list[BoxMetrics]:
+        clock["now"] += 1.0
+        return rows("a")
+
+    stores = {number: Told(slow, key=number) for number in range(10)}
+    many = metrics.Exporter(stores)  # type: ignore[arg-type]  # what it needs of a deployment
+    asked = []
+    for pause in (0.0, 10.0, 80.0, 11.0):
+        clock["now"] += pause
+        samples = read(str(many))
+        asked.append(sum(store.asked for store in stores.values()))
+        for number in stores:
+            assert value(samples, "pysqlbox_ready_messages", store=str(number), topic="a") == 1
+    assert asked == [10, 10, 10, 20]
+
+
+def test_many_stores_are_asked_a_few_at_a_time_and_have_few_series() -> None:
+    gate, lock = threading.Semaphore(0), threading.Lock()
+    going, most = 0, 0
+
+    def answer() -> list[BoxMetrics]:
+        nonlocal going, most
+        with lock:
+            going += 1
+            most = max(most, going)
+        assert gate.acquire(timeout=60)
+        with lock:
+            going -= 1
+        return rows(*[f"t{n}" for n in range(50)])
+
+    stores = {number: Told(answer, key=number) for number in range(200)}
+    many = metrics.Exporter(stores)  # type: ignore[arg-type]  # what it needs of a deployment
+
+    def let_go() -> None:
+        until(lambda: going == exporter.AT_ONCE)
+        gate.release(200)
+
+    opener = threading.Thread(target=let_go)
+    opener.start()
+    samples = read(str(many))
+    opener.join()
+    assert most == exporter.AT_ONCE
+    assert sum(each.name == "pysqlbox_up" for each in samples) == 200
+    ready = [each for each in samples if each.name == "pysqlbox_ready_messages"]
+    assert {each.labels["store"] for each in ready} == {str(number) for number in range(200)}
+    assert len(ready) == 200 * (exporter.ALL_TOPICS // 200 + 1)
 
 
 def test_a_silent_database_does_not_hold_a_scrape_up(monkeypatch: pytest.MonkeyPatch) -> None:
