@@ -175,7 +175,7 @@ def test_many_stores_share_what_one_may_take(monkeypatch: pytest.MonkeyPatch) ->
     stores = {number: Told(slow, key=number) for number in range(10)}
     many = metrics.Exporter(stores)  # type: ignore[arg-type]  # what it needs of a deployment
     asked = []
-    for pause in (0.0, 10.0, 80.0, 11.0):
+    for pause in (0.0, 10.0, 70.0, 25.0):
         clock["now"] += pause
         samples = read(str(many))
         asked.append(sum(store.asked for store in stores.values()))
