@@ -21,7 +21,7 @@ work, and a rollback takes both back. A second consumer of the key then waits un
 transaction ends. When the handler raises, nothing is written through that connection any more: roll it back.
 
 A consumer that only asks and marks (IsProcessed, MarkProcessed) has :meth:`Idempotent.is_processed` and
-:meth:`Idempotent.mark_processed`.
+:meth:`Idempotent.mark_processed`; with the deployment of ``connect_async`` these are awaited.
 """
 
 from __future__ import annotations
@@ -33,10 +33,22 @@ import inspect
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Generator
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Required,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 from uuid import UUID
 
 from pysqlbox.errors import InvalidArgument, PysqlboxError
@@ -45,13 +57,22 @@ from pysqlbox.ledger import AsyncLedger
 from pysqlbox.messages import LedgerClaim
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
+
     from pysqlbox.async_deployment import AsyncDeployment
     from pysqlbox.deployment import Deployment
     from pysqlbox.ledger import Ledger
 
-__all__ = ["Attempt", "Busy", "HttpLedger", "Idempotent", "ledger_key"]
+    Blocking = Ledger | HttpLedger
+    #: Whose ledger it is: one that answers, or one whose answers are awaited.
+    Kind = DefaultTypeVar("Kind", bound=Ledger | HttpLedger | AsyncLedger, default=Blocking)
+else:
+    Kind = TypeVar("Kind")
+
+__all__ = ["Attempt", "Busy", "HttpLedger", "Idempotent", "IdempotentOptions", "ledger_key"]
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+Answer = TypeVar("Answer")
 OnBusy = Literal["raise", "skip"]
 
 KEY_LENGTH = 512
@@ -108,7 +129,7 @@ class Attempt:
     """One try to handle a key, for ``with`` and ``async with``; true if the key is this caller's."""
 
     def __init__(
-        self, rules: Idempotent, key: str, *, handler: str | None = None, connection: Any = None
+        self, rules: Idempotent[Any], key: str, *, handler: str | None = None, connection: Any = None
     ) -> None:
         self.key = key
         self.status: str | None = None
@@ -219,8 +240,30 @@ class Attempt:
         _logger.warning("key %r: not released: %s", self.key, failure)
 
 
-class Idempotent:
+class IdempotentOptions(TypedDict, total=False):
+    """What an ``Idempotent`` is told besides its ledger."""
+
+    bus: Required[str]
+    group: Required[str]
+    lease: float | timedelta | None
+    release_on_error: bool | None
+    on_busy: OnBusy | None
+    retention: timedelta
+    owner: str | None
+
+
+class Idempotent(Generic[Kind]):
     """How a consumer group uses the ledger; itself a decorator of handlers."""
+
+    @overload
+    def __init__(
+        self: Idempotent[AsyncLedger], db: AsyncDeployment | AsyncLedger, **options: Unpack[IdempotentOptions]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: Idempotent[Blocking], db: Deployment | Blocking, **options: Unpack[IdempotentOptions]
+    ) -> None: ...
 
     def __init__(
         self,
@@ -236,7 +279,8 @@ class Idempotent:
     ) -> None:
         """``db`` is a deployment or its ledger, or that of a service, which knows no caller's connections.
 
-        With ``connect_async``'s deployment the handlers are coroutine functions, else they may be either.
+        With ``connect_async``'s deployment the handlers are coroutine functions, and the other methods are
+        awaited; else handlers may be either.
 
         ``lease=None`` marks before it handles; then a failed handler keeps its claim and Busy is skipped.
 
@@ -246,7 +290,7 @@ class Idempotent:
             raise InvalidArgument("on_busy: must be 'raise' or 'skip'")
         if retention <= timedelta(0):
             raise InvalidArgument("retention: must be above 0")
-        self.ledger = cast("Ledger | AsyncLedger | HttpLedger", getattr(db, "ledger", db))
+        self.ledger = cast(Kind, getattr(db, "ledger", db))
         self.bus = bus
         self.group = group
         self.lease_seconds = _lease_seconds(lease)
@@ -327,24 +371,83 @@ class Idempotent:
 
         return decorate
 
-    def is_processed(self, key: str, *, connection: Any = None) -> bool:
+    @overload
+    def is_processed(
+        self: Idempotent[AsyncLedger], key: str, *, connection: Any = None
+    ) -> Coroutine[Any, Any, bool]: ...
+
+    @overload
+    def is_processed(self: Idempotent[Blocking], key: str, *, connection: Any = None) -> bool: ...
+
+    def is_processed(self, key: str, *, connection: Any = None) -> Any:
         """Whether a key was handled; one that somebody is handling now was not yet."""
-        return bool(self.blocking_ledger().get(key, connection=connection).status == "Processed")
 
-    def mark_processed(self, key: str, *, connection: Any = None) -> bool:
+        def steps() -> _Asking[bool]:
+            entry = yield self.ledger.get(key, connection=connection)
+            return bool(entry.status == "Processed")
+
+        return self._ask(steps())
+
+    @overload
+    def mark_processed(
+        self: Idempotent[AsyncLedger], key: str, *, connection: Any = None
+    ) -> Coroutine[Any, Any, bool]: ...
+
+    @overload
+    def mark_processed(self: Idempotent[Blocking], key: str, *, connection: Any = None) -> bool: ...
+
+    def mark_processed(self, key: str, *, connection: Any = None) -> Any:
         """Mark a key, whoever may hold it; false if it was marked already."""
-        return bool(self.blocking_ledger().mark_processed(key, connection=connection))
 
-    def cleanup(self, *, batch_size: int = 1000) -> int:
+        def steps() -> _Asking[bool]:
+            return bool((yield self.ledger.mark_processed(key, connection=connection)))
+
+        return self._ask(steps())
+
+    @overload
+    def cleanup(self: Idempotent[AsyncLedger], *, batch_size: int = 1000) -> Coroutine[Any, Any, int]: ...
+
+    @overload
+    def cleanup(self: Idempotent[Blocking], *, batch_size: int = 1000) -> int: ...
+
+    def cleanup(self, *, batch_size: int = 1000) -> Any:
         """Remove the keys older than the retention, in short transactions; claims that hold stay."""
-        total = 0
+
+        def steps() -> _Asking[int]:
+            total = 0
+            while True:
+                removed = yield self.ledger.cleanup(self.retention.total_seconds(), batch_size=batch_size)
+                total += int(removed)
+                if removed < batch_size:
+                    return total
+
+        return self._ask(steps())
+
+    def _ask(self, steps: _Asking[Answer]) -> Answer | Coroutine[Any, Any, Answer]:
+        """Ask the ledger step by step: at once, or, where its answers are awaited, in a coroutine."""
+        return _awaited(steps) if isinstance(self.ledger, AsyncLedger) else _answered(steps)
+
+
+#: What asks a ledger: it yields each answer as the ledger's method gave it, and is sent what that came to.
+_Asking = Generator[Any, Any, Answer]
+
+
+def _answered(steps: _Asking[Answer]) -> Answer:
+    try:
+        answer = next(steps)
         while True:
-            removed = int(
-                self.blocking_ledger().cleanup(self.retention.total_seconds(), batch_size=batch_size)
-            )
-            total += removed
-            if removed < batch_size:
-                return total
+            answer = steps.send(answer)
+    except StopIteration as end:
+        return cast(Answer, end.value)
+
+
+async def _awaited(steps: _Asking[Answer]) -> Answer:
+    try:
+        answer = await next(steps)
+        while True:
+            answer = await steps.send(answer)
+    except StopIteration as end:
+        return cast(Answer, end.value)
 
 
 def _lease_seconds(lease: float | timedelta | None) -> int | None:

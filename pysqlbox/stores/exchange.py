@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, cast
 
 from pysqlbox.deployment_base import known_version
-from pysqlbox.errors import AccessDenied, DatabaseUnavailable, PysqlboxError, SchemaMismatch
+from pysqlbox.errors import DatabaseUnavailable, PysqlboxError, SchemaMismatch
 from pysqlbox.inbox import Inbox
 from pysqlbox.outbox import Outbox
 from pysqlbox.stores.scheduler import ROOM_SECONDS, StoresScheduler
@@ -18,7 +18,7 @@ from pysqlbox.stores.served import SLOW_SECONDS, LeaningStore, StoreBox
 from pysqlbox.stores.servers import NoRoom
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.database import WorkerConnection
-from pysqlbox.worker.exchange import Exchange
+from pysqlbox.worker.exchange import AWAY, Exchange
 from pysqlbox.worker.outcomes import Outcomes
 from pysqlbox.worker.served_box import NEVER, ServedBox
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from pysqlbox.worker.worker_thread import WorkerThread
 
 __all__ = ["StoresExchange"]
-
-#: What says that a store is not there now, or not as it should be; results wait for it.
-AWAY = (DatabaseUnavailable, AccessDenied, SchemaMismatch)
 
 MakeBoxes = Callable[[LeaningStore, "list[AnyBox]"], "list[StoreBox]"]
 
@@ -163,15 +160,14 @@ class StoresExchange(Exchange):
             return
         if isinstance(error, AWAY) or not outcomes:
             box.outcomes.give_back(outcomes)
-            self._retreat(store, each, error)
+            self._leave_alone(store, each, error)
             return
         box.log.error("%s: settle or claim refused: %s", box.name, error)
         with contextlib.nullcontext(connection) if connection else box.store.connection() as used:
-            for part in outcomes.parts():
-                self._settle_part(box, part, used)
-        self._retreat(store, each, error)
+            self._settle_parts(box, outcomes, used)
+        self._leave_alone(store, each, error)
 
-    def _retreat(self, store: LeaningStore, box: StoreBox, error: PysqlboxError) -> None:
+    def _leave_alone(self, store: LeaningStore, box: StoreBox, error: PysqlboxError) -> None:
         if not store.failures:
             store.log.error("the store is left alone for a while: %s", error)
         else:
@@ -186,17 +182,6 @@ class StoresExchange(Exchange):
             box.retreat()
         for each in store.boxes:
             each.failures, each.next_poll = store.failures, box.next_poll
-
-    def _settle_part(self, box: ServedBox, part: Outcomes, connection: WorkerConnection) -> None:
-        """What is wrong with one must not cost the others."""
-        try:
-            connection.settle(box.queue, self._owner, part, 0, self._lease_seconds, None)
-        except AWAY:
-            box.outcomes.give_back(part)
-        except PysqlboxError as error:
-            box.log.error("%s: %r is left to its lease: %s", box.name, part, error)
-        else:
-            self._scheduler.settled()
 
 
 def _aware(value: object) -> datetime:

@@ -16,6 +16,7 @@ from pysqlbox.stores.store import Store
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.handlers import Handlers
 from pysqlbox.worker.logs import log_of
+from pysqlbox.worker.outage import doubled
 from pysqlbox.worker.served_box import NEVER, ServedBox
 from pysqlbox.worker.served_store import ServedStore
 from pysqlbox.worker.settings import Settings
@@ -215,6 +216,6 @@ class StoreBox(ServedBox):
         # It is told of what comes, so these only make sure, less and less often.
         return min(2.0 ** min(self.empties - len(AFTERWARDS), 10) * shortest, sweep)
 
-    def retreat(self, *, most: float = LONGEST_PAUSE) -> None:
-        """Leave the store alone for a while, twice as long after each failure."""
-        super().retreat(most=most)
+    def _pause_after(self, failures: int, away: float) -> float:  # noqa: ARG002  # others do not notice
+        """Twice as long after each failure: there are other stores to ask meanwhile."""
+        return doubled(failures, LONGEST_PAUSE)

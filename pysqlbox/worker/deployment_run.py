@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from pysqlbox.worker.health import BoxHealth, DatabaseState, ListenerState
 from pysqlbox.worker.joins import handle_join_wait
 from pysqlbox.worker.lease_keeper import LIMIT_SECONDS, LeaseKeeper
 from pysqlbox.worker.logs import log_of
+from pysqlbox.worker.outage import pause_after
 from pysqlbox.worker.scheduler import TURNS, Scheduler
 from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
 from pysqlbox.worker.served_store import ServedStore
@@ -27,9 +29,6 @@ if TYPE_CHECKING:
     from pysqlbox.worker.listener import Listener
 
 __all__ = ["DeploymentRun"]
-
-#: While the database is down at the start, it is asked again after a pause, which doubles up to the last.
-START_PAUSE, LONGEST_START_PAUSE = 0.2, 5.0
 
 
 class DeploymentRun(WorkerRun):
@@ -63,9 +62,9 @@ class DeploymentRun(WorkerRun):
             self._launch(self._schedule(boxes))
 
     def _wait_for_database(self) -> None:
-        pause = START_PAUSE
-        while not self._stopping.wait(pause):
-            pause = min(2 * pause, LONGEST_START_PAUSE)
+        failures, since = 1, time.monotonic()
+        while not self._stopping.wait(pause_after(failures, time.monotonic() - since)):
+            failures += 1
             try:
                 boxes = self._load_boxes()
             except DatabaseUnavailable:

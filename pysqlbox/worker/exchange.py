@@ -9,22 +9,28 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from pysqlbox import watching
-from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
+from pysqlbox.errors import AccessDenied, DatabaseUnavailable, InvalidArgument, PysqlboxError, SchemaMismatch
 from pysqlbox.worker.alarm import alarm
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.outcomes import Outcomes
 from pysqlbox.worker.plan import plan
 from pysqlbox.worker.scheduler import Scheduler
-from pysqlbox.worker.served_box import ServedBox
+from pysqlbox.worker.served_box import NEVER, ServedBox
 
 if TYPE_CHECKING:
     from pysqlbox.worker.worker_thread import WorkerThread
 
-__all__ = ["Exchange"]
+__all__ = ["AWAY", "Exchange"]
+
+#: What says that a database is not there now, or not as it should be: results wait for it.
+AWAY = (DatabaseUnavailable, AccessDenied, SchemaMismatch)
+REFUSED = "settle or claim refused"
 
 #: After the database has refused a call as such, the box is left alone for so long.
 REFUSED_SECONDS = 1.0
+#: While the worker ends, the last results wait no longer than this for another try.
+LAST_PAUSE = 0.3
 
 
 class Exchange:
@@ -141,6 +147,7 @@ class Exchange:
         return messages
 
     def _succeeded(self, box: ServedBox, outcomes: Outcomes) -> None:
+        box.refused_at = None
         if box.failures:
             box.failures = 0
             box.log.info("%s: the database answers again", box.name)
@@ -158,25 +165,55 @@ class Exchange:
         connection: WorkerConnection | None = None,
     ) -> None:
         """Keep the results; after an outage everything is sent again, after a refusal each by itself."""
-        if isinstance(error, DatabaseUnavailable):
+        if isinstance(error, AWAY):
             box.outcomes.give_back(outcomes)
             if not box.failures:
-                box.log.error("%s: the database does not answer: %s", box.name, error)
-            box.retreat(most=0.3 if self._scheduler.stopping else 5.0)
+                what = "the database does not answer" if isinstance(error, DatabaseUnavailable) else REFUSED
+                box.log.error("%s: %s: %s", box.name, what, error)
+            self._retreat(box)
             return
-        box.log.error("%s: settle or claim refused: %s", box.name, error)
+        box.log.error("%s: %s: %s", box.name, REFUSED, error)
         box.next_poll = time.monotonic() + REFUSED_SECONDS
         with contextlib.nullcontext(connection) if connection else box.store.connection() as used:
-            for part in outcomes.parts():
-                self._settle_part(box, part, used)
+            self._settle_parts(box, outcomes, used)
 
-    def _settle_part(self, box: ServedBox, part: Outcomes, connection: WorkerConnection) -> None:
-        """What is wrong with one must not cost the others."""
-        try:
-            self._settle(connection, box, part, 0, None)
-        except DatabaseUnavailable:
-            box.outcomes.give_back(part)
-        except PysqlboxError as error:
-            box.log.error("%s: %r is left to its lease: %s", box.name, part, error)
-        else:
-            self._scheduler.settled()
+    def _retreat(self, box: ServedBox) -> None:
+        box.retreat(most=LAST_PAUSE if self._scheduler.stopping else NEVER)
+
+    def _settle_parts(self, box: ServedBox, outcomes: Outcomes, connection: WorkerConnection) -> None:
+        """What is wrong with one result must not cost the others, nor must what is wrong with none of them.
+
+        A full disk, say, refuses them all, however they are put; then they stay, but no longer than a lease:
+        what nobody else is spoiled by is left to that.
+        """
+        refused: list[tuple[Outcomes, PysqlboxError]] = []
+        parts, level, settled = outcomes.parts(), 0, False
+        while parts:
+            halves: list[Outcomes] = []
+            for part in parts:
+                try:
+                    self._settle(connection, box, part, 0, None)
+                except AWAY:
+                    box.outcomes.give_back(part)
+                except PysqlboxError as error:
+                    if len(part) > 1 and (settled or level == 0):
+                        halves += part.halves()
+                    else:
+                        refused.append((part, error))
+                else:
+                    settled = True
+                    self._scheduler.settled()
+            parts, level = halves, level + 1
+        now = time.monotonic()
+        if settled or not refused:
+            box.refused_at = None
+        elif box.refused_at is None:
+            box.refused_at = now
+        keeping = box.refused_at is not None and now - box.refused_at < self._lease_seconds
+        for part, reason in refused:
+            if keeping and not isinstance(reason, InvalidArgument):
+                box.outcomes.give_back(part)
+            else:
+                box.log.error("%s: %r is left to its lease: %s", box.name, part, reason)
+        if box.outcomes and keeping:
+            self._retreat(box)

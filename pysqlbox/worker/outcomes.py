@@ -80,6 +80,13 @@ class Outcomes:
             parts.append(part)
         return [part for part in parts if part]
 
+    def halves(self) -> list[Outcomes]:
+        """The acknowledged in two parts."""
+        middle = len(self.acked) // 2
+        first, second = Outcomes(), Outcomes()
+        first.acked, second.acked = self.acked[:middle], self.acked[middle:]
+        return [first, second]
+
     def __repr__(self) -> str:
         others = ", ".join(f"{record['result']} of message {record['id']}" for record in self.others)
         return f"Outcomes({len(self.acked)} acknowledged{', ' if others else ''}{others})"

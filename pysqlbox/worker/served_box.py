@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pysqlbox.worker.handlers import Handlers
 from pysqlbox.worker.logs import log_of
+from pysqlbox.worker.outage import pause_after
 from pysqlbox.worker.outcomes import Outcomes
 from pysqlbox.worker.settings import Settings
 
@@ -83,6 +84,9 @@ class ServedBox:
         #: Whether the last claim brought all that it asked for.
         self.full = False
         self.failures = 0  # how many calls in a row the database has not answered
+        self.failed_at = 0.0  # when the first of these failed
+        #: Since when the database has refused results for which another reason than theirs is likely.
+        self.refused_at: float | None = None
         self.dry_claims = 0  # how many claims in a row have found nothing, while the worker drains
         self.last_work = time.monotonic()
         #: When something was last claimed or settled, and when a claim of all topics last brought nothing.
@@ -220,8 +224,14 @@ class ServedBox:
             wait = 2 * self.poll_seconds
         self.next_poll = now + wait
 
-    def retreat(self, *, most: float = 5.0) -> None:
-        """Leave the database alone for a while, twice as long after each failure."""
+    def retreat(self, *, most: float = NEVER) -> None:
+        """Leave the database alone for a while."""
+        now = time.monotonic()
+        if not self.failures:
+            self.failed_at = now
         self.failures += 1
-        pause = random.uniform(0.5, 1) * min(0.1 * 2.0 ** min(self.failures, 10), most)
-        self.next_poll = time.monotonic() + pause
+        pause = min(self._pause_after(self.failures, now - self.failed_at), most)
+        self.next_poll = now + random.uniform(0.5, 1) * pause
+
+    def _pause_after(self, failures: int, away: float) -> float:
+        return pause_after(failures, away)

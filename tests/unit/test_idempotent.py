@@ -362,11 +362,33 @@ def test_an_asynchronous_deployment_serves_coroutine_functions(deployment: pysql
                 once("alias")(lambda message: message)
             with pytest.raises(InvalidArgument, match="coroutine"), once.attempt("k"):
                 raise AssertionError("begun")
-            with pytest.raises(InvalidArgument, match="coroutine"):
-                once.is_processed("k")
+            assert await once.is_processed(once.key("alias", "1"))
+            assert not await once.is_processed(once.key("alias", "bad"))
 
     asyncio.run(main())
     assert handled == ["1", "bad", "bad"]
+
+
+def test_an_asynchronous_deployment_answers_those_who_await(
+    deployment: pysqlbox.Deployment, db: Database
+) -> None:
+    async def main() -> None:
+        async with pysqlbox.connect_async(deployment.target, schema=deployment.schema) as awaited:
+            once = Idempotent(awaited, bus="b", group="g", retention=timedelta(hours=1))
+            keys = [once.key("alias", number) for number in range(5)]
+            for key in keys:
+                assert await once.mark_processed(key) is True
+            assert await once.mark_processed(keys[0]) is False
+            assert await once.cleanup() == 0
+            db.advance(3601)
+            assert await once.cleanup(batch_size=2) == 5
+            assert not await once.is_processed(keys[0])
+            async with awaited.transaction() as connection:
+                assert await once.mark_processed(keys[0], connection=connection)
+                assert await once.is_processed(keys[0], connection=connection)
+                assert not await once.is_processed(keys[0])
+
+    asyncio.run(main())
 
 
 def test_is_processed_and_mark_processed_are_the_simple_stores_calls(once: Idempotent) -> None:

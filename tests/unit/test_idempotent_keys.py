@@ -85,4 +85,4 @@ def test_rules_that_make_no_sense_are_refused() -> None:
         {"group": ""},
     ):
         with pytest.raises(InvalidArgument):
-            Idempotent(object(), **{"bus": "b", "group": "g", **options})  # type: ignore[arg-type]  # see above
+            Idempotent(object(), **{"bus": "b", "group": "g", **options})  # type: ignore[call-overload]  # see above

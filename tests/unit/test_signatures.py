@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
 from functools import cache
@@ -19,6 +20,7 @@ from pysqlbox import (
     AsyncOutbox,
     AsyncSchedules,
     Audit,
+    DatabaseUnavailable,
     Deployment,
     Inbox,
     Joins,
@@ -28,8 +30,10 @@ from pysqlbox import (
     connect,
     connect_async,
 )
+from pysqlbox.idempotent import Idempotent
 from pysqlbox.ledger import LedgerMethods
 from pysqlbox.names import DIALECTS, Dialect
+from pysqlbox.retry import Retries
 from tools.routines import Routine, routines
 
 OWNERS: dict[str, type] = {
@@ -152,6 +156,23 @@ def test_the_asynchronous_face_has_the_same_methods(blocking: type, awaiting: ty
             assert one.return_annotation == other.return_annotation, name
             assert inspect.iscoroutinefunction(method), name
             assert not inspect.iscoroutinefunction(ours[name]), name
+
+
+@pytest.mark.parametrize("connects", [connect, connect_async])
+def test_what_an_idempotent_consumer_asks_is_there_on_both_faces(connects: Callable[..., Any]) -> None:
+    """Whatever of it asks the ledger is awaited where the ledger is; the rest asks nothing by itself."""
+    db = connects("postgresql://127.0.0.1:1/nowhere", retries=Retries(attempts=1))
+    once = Idempotent(db, bus="b", group="g")
+    for name in _methods(Idempotent).keys() - {"attempt", "blocking_ledger", "key"}:
+        arguments = () if name == "cleanup" else ("key",)
+        if connects is connect:
+            with pytest.raises(DatabaseUnavailable):
+                getattr(once, name)(*arguments)
+        else:
+            waiting = getattr(once, name)(*arguments)
+            assert inspect.iscoroutine(waiting), name
+            with pytest.raises(DatabaseUnavailable):
+                asyncio.run(waiting)
 
 
 def test_connect_and_connect_async_take_the_same() -> None:

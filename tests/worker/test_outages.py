@@ -256,3 +256,99 @@ def test_what_the_database_refuses_costs_the_others_nothing(
         until(lambda: "is left to its lease" in caplog.text)
         worker.stop()
     assert status(deployment.outbox, bad) == "InProgress"
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        pysqlbox.PysqlboxError("could not extend file: No space left on device (SQLSTATE 53100)"),
+        pysqlbox.AccessDenied("permission denied for function outbox_settle"),
+        pysqlbox.SchemaMismatch("function infra.outbox_settle does not exist; run pysqlbox migrate"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_results_outlast_a_refusal_that_is_not_for_their_sake(
+    deployment: pysqlbox.Deployment,
+    make: MakeWorker,
+    calls: Calls,
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: Exception,
+) -> None:
+    """A full disk, a role that is just being changed: what handlers finished is settled when that is over."""
+    made = [put(deployment.outbox), put(deployment.outbox, payload="dead")]
+    refused = refuse_settlements(monkeypatch, refusal)
+    worker = make(boxes=["outbox"], threads=1, backoff=fixed(3600))
+
+    @worker.handler("t")
+    def handle(message: Any) -> Any:
+        calls.end(calls.begin(message))
+        return pysqlbox.DeadLetter("no") if message.payload == "dead" else None
+
+    worker.start()
+    until(lambda: len(refused.told) >= 6)
+    assert [status(deployment.outbox, message) for message in made] == ["InProgress", "InProgress"]
+    assert not worker.health().is_well
+    refused.over.set()
+    until(lambda: [status(deployment.outbox, message) for message in made] == ["Done", "Failed"])
+    assert sorted(calls.ids) == made, "handled again"
+    until(lambda: worker.health().is_well)
+    worker.stop()
+
+
+def test_what_is_refused_for_longer_than_its_lease_holds_up_nobody(
+    deployment: pysqlbox.Deployment,
+    make: MakeWorker,
+    calls: Calls,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = put_many(deployment.outbox, 20)
+    refuse_settlements(monkeypatch, pysqlbox.PysqlboxError("no reason"), only=made[7])
+    worker = make(boxes=["outbox"], threads=1, lease_seconds=1, reap_seconds=None, max_attempts=0)
+    worker.add_handler("t", calls.handler())
+    with caplog.at_level(logging.ERROR):
+        worker.start()
+        until(lambda: [status(deployment.outbox, each) for each in made].count("Done") == 19)
+        assert status(deployment.outbox, made[7]) != "Done"
+        until(lambda: "Outcomes(1 acknowledged) is left to its lease" in caplog.text)
+        worker.stop()
+
+
+def test_one_that_is_refused_alone_holds_up_claims_no_longer_than_its_lease(
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = put(deployment.outbox)
+    refuse_settlements(monkeypatch, pysqlbox.PysqlboxError("no reason"), only=refused)
+    worker = make(boxes=["outbox"], threads=1, lease_seconds=1, reap_seconds=None, max_attempts=0)
+    worker.add_handler("t", calls.handler())
+    worker.start()
+    until(lambda: calls.ids == [refused])
+    other = put(deployment.outbox)
+    until(lambda: status(deployment.outbox, other) == "Done")
+    worker.stop()
+
+
+class Refusals:
+    """What was refused, and when that is over."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+        self.over = threading.Event()
+
+
+def refuse_settlements(
+    monkeypatch: pytest.MonkeyPatch, refusal: Exception, only: int | None = None
+) -> Refusals:
+    """Let the database refuse every settlement, or those with one message in them."""
+    from pysqlbox.worker.database_postgres import PostgresConnection
+
+    real, refusals = PostgresConnection.settle, Refusals()
+
+    def settle(self: Any, box: Any, owner: Any, outcomes: Any, *rest: Any) -> Any:
+        if outcomes and not refusals.over.is_set() and (only is None or only in outcomes.acked):
+            refusals.told.append(outcomes)
+            raise refusal
+        return real(self, box, owner, outcomes, *rest)
+
+    monkeypatch.setattr(PostgresConnection, "settle", settle)
+    return refusals

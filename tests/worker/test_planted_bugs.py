@@ -248,9 +248,31 @@ PLANTED = [
         test_outages.test_what_was_finished_during_an_outage_is_settled_with_its_result, patience=0.5,
     ),
     bug(
-        "one refusal costs all", exchange.Exchange, "_failed",
-        "for part in outcomes.parts():", "for part in ():",
+        "one refusal costs all", exchange.Exchange, "_settle_parts",
+        "parts, level, settled = outcomes.parts(), 0, False", "parts, level, settled = [], 0, False",
         test_outages.test_what_the_database_refuses_costs_the_others_nothing, patience=0.3,
+    ),
+    bug(
+        "one refused ack costs all acks", exchange.Exchange, "_settle_parts",
+        "if len(part) > 1 and (settled or level == 0):", "if False:",
+        test_outages.test_what_is_refused_for_longer_than_its_lease_holds_up_nobody, patience=0.4,
+    ),
+    bug(
+        "a refusal is for ever", exchange.Exchange, "_settle_parts",
+        "now - box.refused_at < self._lease_seconds", "True",
+        test_outages.test_one_that_is_refused_alone_holds_up_claims_no_longer_than_its_lease, patience=0.5,
+    ),
+    bug(
+        "what is refused for no fault of its own is dropped", exchange.Exchange, "_settle_parts",
+        "if keeping and not isinstance(reason, InvalidArgument):", "if False:",
+        test_outages.test_results_outlast_a_refusal_that_is_not_for_their_sake, patience=0.4,
+        refusal=pysqlbox.PysqlboxError("a full disk"),
+    ),
+    bug(
+        "a right that is missing costs the results", exchange.Exchange, "_failed",
+        "isinstance(error, AWAY)", "isinstance(error, DatabaseUnavailable)",
+        test_outages.test_results_outlast_a_refusal_that_is_not_for_their_sake, patience=0.4,
+        refusal=pysqlbox.AccessDenied("no right"),
     ),
     bug(
         "no call is cut off", database.Calls, "overdue",

@@ -253,7 +253,7 @@ def test_what_cannot_be_transactional_is_refused(make: MakeWorker) -> None:
 
 
 @pytest.mark.every_engine
-@pytest.mark.parametrize("moment", ["begun", "written", "sent", "committing"])
+@pytest.mark.parametrize("moment", ["begun", "written", "sent", "committing", "committed"])
 def test_kill_at_any_moment_shows_effect_and_end_or_neither(
     db: Database, deployment: pysqlbox.Deployment, effects: Any, tmp_path: Path, moment: str
 ) -> None:

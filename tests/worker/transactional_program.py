@@ -37,6 +37,14 @@ def main(url: str, schema: str, journal_path: str, options: str) -> None:
         hang(messages[0], "committing", current[messages[0].id])
 
     transactions.Transactions._ack = ack  # type: ignore[method-assign]  # the last moment before the commit
+    run = transactions.Transactions.run
+
+    def run_and_hang(self: Any, assignment: Any, handler: Any, messages: Any, *rest: Any) -> Any:
+        results = run(self, assignment, handler, messages, *rest)
+        hang(messages[0], "committed", current[messages[0].id])
+        return results
+
+    transactions.Transactions.run = run_and_hang  # type: ignore[method-assign]  # the first one after it
     with pysqlbox.connect(url, schema=schema) as db:
         worker = db.worker(**settings)
         quoted = f'"{schema}"' if url.startswith("postgresql") else f"[{schema}]"

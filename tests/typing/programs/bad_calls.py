@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pysqlbox
 from pysqlbox import OutboxMessage, Result, Retry
+from pysqlbox.idempotent import Idempotent
 from pysqlbox.worker import Context
 
 
@@ -84,3 +85,12 @@ def handlers(db: pysqlbox.Deployment) -> None:
     @worker.batch_handler("t")  # bad
     def no_results(messages: list[Any]) -> list[int]:
         return [1 for _ in messages]
+
+
+async def once(db: pysqlbox.AsyncDeployment, blocking: pysqlbox.Deployment) -> None:
+    consumer = Idempotent(db, bus="b", group="g")
+    if consumer.cleanup() > 3:  # bad
+        print("never")
+    waiting = Idempotent(blocking, bus="b", group="g")
+    await waiting.cleanup()  # bad
+    Idempotent(db, bus="b")  # bad

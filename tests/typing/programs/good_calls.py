@@ -22,6 +22,7 @@ from pysqlbox import (
     Schedule,
 )
 from pysqlbox.boxes import AnyBox
+from pysqlbox.idempotent import Idempotent
 
 
 def blocking(db: pysqlbox.Deployment, connection: Any) -> None:
@@ -66,3 +67,19 @@ async def awaiting(db: pysqlbox.AsyncDeployment, connection: Any) -> None:
         await db.outbox.enqueue("t", "p", connection=own)
     async with pysqlbox.connect_async("postgresql://host/shop", schema="infra") as other:
         print(await other.schema_version() + 1)
+
+
+def once(db: pysqlbox.Deployment) -> None:
+    consumer = Idempotent(db, bus="b", group="g", lease=None, retention=timedelta(days=1))
+    assert_type(consumer.is_processed("key"), bool)
+    assert_type(consumer.mark_processed("key"), bool)
+    assert_type(consumer.cleanup(batch_size=10), int)
+    kept: Idempotent = consumer
+    kept.cleanup()
+
+
+async def once_awaited(db: pysqlbox.AsyncDeployment) -> None:
+    consumer = Idempotent(db, bus="b", group="g")
+    assert_type(await consumer.is_processed("key"), bool)
+    assert_type(await consumer.mark_processed("key"), bool)
+    assert_type(await consumer.cleanup(), int)
