@@ -44,7 +44,7 @@ def main(url: str, schema: str, journal_path: str, options: str) -> None:
         hang(messages[0], "committed", current[messages[0].id])
         return results
 
-    transactions.Transactions.run = run_and_hang  # type: ignore[method-assign]  # the first one after it
+    transactions.Transactions.run = run_and_hang  # type: ignore[method-assign, assignment]  # the first one after it
     with pysqlbox.connect(url, schema=schema) as db:
         worker = db.worker(**settings)
         quoted = f'"{schema}"' if url.startswith("postgresql") else f"[{schema}]"
