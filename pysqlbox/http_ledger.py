@@ -30,6 +30,7 @@ from pysqlbox.errors import (
     PysqlboxError,
 )
 from pysqlbox.messages import LedgerClaim, LedgerEntry
+from pysqlbox.names import StoreKey
 from pysqlbox.retry import Retries
 
 __all__ = ["LONGEST_LEASE", "HttpLedger"]
@@ -66,11 +67,15 @@ class HttpLedger:
         url: str,
         token: str | None = None,
         *,
+        store: StoreKey | None = None,
         timeout: float = 10.0,
         retries: Retries | None = None,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        """``url`` is where the service is mounted: ``http://127.0.0.1:8080``, ``https://host/queue``."""
+        """``url`` is where the service is mounted: ``http://127.0.0.1:8080``, ``https://host/queue``.
+
+        ``store``: the key of one of its stores, where it serves many.
+        """
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -87,6 +92,7 @@ class HttpLedger:
         self._base = parts.path.rstrip("/")
         self._context = context or (ssl.create_default_context() if parts.scheme == "https" else None)
         self._token = token
+        self._query = "" if store is None else f"?store={quote(str(store), safe='')}"
         self._timeout = timeout
         self._retries = retries or Retries(attempts=3, give_up_seconds=timeout)
         self._shown = f"{parts.scheme}://{parts.netloc}{self._base}"
@@ -210,7 +216,7 @@ class HttpLedger:
         if self._token is not None:
             headers["authorization"] = f"Bearer {self._token}"
         try:
-            connection.request(method, self._base + path, content, headers)
+            connection.request(method, self._base + path + self._query, content, headers)
             response = connection.getresponse()
             raw = response.read(_MAX_ANSWER)
             is_over = response.will_close or not response.isclosed()

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import socket
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from pysqlbox.cli.many import open_stores, stores_option
 from pysqlbox.cli.options import DURATION, schema_option, stopping, url_option
 from pysqlbox.cli.work import logging_to_stderr
-from pysqlbox.deployment import connect
+from pysqlbox.deployment import Deployment, connect
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.extras import needed_for
 from pysqlbox.retry import Retries
+from pysqlbox.stores import Stores
 
 if TYPE_CHECKING:
     from pysqlbox.service import Tokens
@@ -44,6 +47,7 @@ class _Address(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
 @click.command()
 @url_option
 @schema_option
+@stores_option
 @click.option(
     "--listen",
     type=_Address(),
@@ -81,6 +85,7 @@ class _Address(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
 def serve(
     url: str | None,
     schema: str,
+    stores_name: str | None,
     listen: tuple[str, int],
     token_file: str | None,
     threads: int,
@@ -92,12 +97,14 @@ def serve(
 ) -> None:
     """Serve the ledger, messages in, operating and the dashboard by HTTP until SIGTERM or Ctrl-C.
 
-    Without a token file it listens on this machine only, and whoever is on it may do everything.
+    Without a token file it listens on this machine only, and whoever is on it may do everything. With
+    --stores every request says by ?store= which store it is about, and each has its pages.
 
     \b
     Examples:
       pysqlbox serve --url postgresql://…
       pysqlbox serve --url postgresql://… --listen 0.0.0.0:8080 --token-file /etc/pysqlbox/tokens.toml
+      pysqlbox serve --stores shop.tenants:stores
     """
     with needed_for("the HTTP service", "serve"):
         import uvicorn
@@ -115,11 +122,8 @@ def serve(
         logging_to_stderr(log_level, log_format),
         stopping(),
         _bound(host, port) as listener,
-        connect(
-            url, schema=schema, pool_size=threads + _SPARE_CONNECTIONS, pool_timeout=10.0, connect_timeout=3,
-            retries=_RETRIES,
-        ) as db,
-    ):  # fmt: skip
+        _opened(url, schema, stores_name, threads) as db,
+    ):
         _say(listener, tokens)
         application = app(db, tokens=tokens, limits=Limits(threads=threads), dashboard=dashboard)
         config = uvicorn.Config(
@@ -133,6 +137,18 @@ def serve(
         )
         uvicorn.Server(config).run(sockets=[listener])
     click.echo("stopped", err=True)
+
+
+def _opened(
+    url: str | None, schema: str, stores_name: str | None, threads: int
+) -> AbstractContextManager[Deployment | Stores]:
+    """What is served; many stores are connected as their module says."""
+    if stores_name is not None:
+        return open_stores(stores_name)
+    return connect(
+        url, schema=schema, pool_size=threads + _SPARE_CONNECTIONS, pool_timeout=10.0, connect_timeout=3,
+        retries=_RETRIES,
+    )  # fmt: skip
 
 
 def _bound(host: str, port: int) -> socket.socket:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Ask", "etagged", "whole"]
 
 #: Pages that are about no store.
-_OF_ALL = ("assets", "login", "logout", "stores")
+_OF_ALL = ("assets", "login", "logout")
 
 
 @dataclass(slots=True)
@@ -35,7 +35,8 @@ class Ask:
     dashboard: Dashboard
     request: Request
     session: Session
-    watch: Watch
+    watch: Watch | None
+    """Of what the page is about; None for pages that are about no deployment."""
     form: Mapping[str, str] = field(default_factory=dict)
     store: str | None = None
     """The key of the store that the page is about, as text; None for the deployment itself."""
@@ -43,7 +44,13 @@ class Ask:
     @property
     def db(self) -> Deployment:
         """The deployment that the page is about."""
-        return self.watch.db
+        return self.watched.db
+
+    @property
+    def watched(self) -> Watch:
+        """What keeps the page's figures."""
+        assert self.watch is not None  # only the login and the list of stores are about nothing
+        return self.watch
 
     @property
     def person(self) -> Person:
@@ -100,7 +107,7 @@ class Ask:
             affected = change(connection)
             if affected:
                 self.dashboard.audit(self.db, self.person.name, action, subject, affected, connection)
-        self.watch.shared.forget()
+        self.watched.shared.forget()
         return affected
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
@@ -17,6 +16,7 @@ from pysqlbox.dashboard import dead, flows, health, login, messages, overview, s
 from pysqlbox.dashboard.ask import Ask
 from pysqlbox.dashboard.formatting import path_key
 from pysqlbox.dashboard.gate import Authenticator, Gate, Refused
+from pysqlbox.dashboard.lanes import Lanes, TooMany
 from pysqlbox.dashboard.masking import MASKED_FIELDS, Masking
 from pysqlbox.dashboard.pages import Pages, asset_response
 from pysqlbox.dashboard.people import Caller
@@ -56,8 +56,8 @@ _HEADERS = {
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
 _LONGEST_FORM = 65_536
-#: Pages that are with the database at once; the service's other routes have threads of their own.
-_THREADS = 4
+#: Pages that are with the database at once, and that wait; the other routes have threads of their own.
+_THREADS, _WAITING = 4, 500
 #: The pages of a deployment, which each of several stores has too.
 _PAGES: Sequence[Entry] = (
     *overview.ENTRIES,
@@ -68,8 +68,8 @@ _PAGES: Sequence[Entry] = (
 )
 _OF_STORES = [(method, f"/stores/{{store}}{path}", least, handler) for method, path, least, handler in _PAGES]
 _ENTRIES: Sequence[Entry] = (*login.ENTRIES, *_PAGES)
-#: What there is besides where there are stores.
-_STORES_ENTRIES: Sequence[Entry] = (*several.ENTRIES, *_OF_STORES)
+#: Where there are stores.
+_STORES_ENTRIES: Sequence[Entry] = (*login.ENTRIES, *several.ENTRIES, *_OF_STORES)
 
 _STATUS: Mapping[type[PysqlboxError], int] = {
     InvalidArgument: 400,
@@ -82,15 +82,14 @@ _STATUS: Mapping[type[PysqlboxError], int] = {
 
 
 class Dashboard:
-    """The pages of one deployment, as routes for Starlette."""
+    """The pages of one deployment, or of each of many stores, as routes for Starlette."""
 
     def __init__(
         self,
-        db: Deployment,
+        db: Deployment | Stores,
         *,
         find: Callable[[str], Caller | None] | None = None,
         known: Sequence[Authenticator] = (),
-        stores: Stores | None = None,
         boxes: Sequence[str] | None = None,
         masked_fields: Collection[str] = MASKED_FIELDS,
         secret: bytes | None = None,
@@ -100,20 +99,25 @@ class Dashboard:
 
         Without both only this machine is let in, and may do anything.
 
-        ``stores`` have the same pages each, besides those of ``db``. ``boxes`` are shown in place of all. Of
+        Stores have the same pages each, behind one that lists them. ``boxes`` are shown in place of all. Of
         payloads and headers the ``masked_fields`` stay hidden from everybody. ``secret`` signs the
         sessions; processes that serve one address share it.
         """
         self.gate = Gate(Sessions(secret), find, known, allowed_hosts)
         self.masking = Masking(masked_fields)
         self.pages = Pages()
-        self.watch = Watch(db, boxes)
+        #: Of the one deployment; of many stores each has its own.
+        self.watch: Watch | None = None
+        self.watches: Watches | None = None
+        if isinstance(db, Stores):
+            self.watches = Watches(db, boxes)
+        else:
+            self.watch = Watch(db, boxes)
         self.runs = Runs(self._change)
         #: How long a page waits for the database.
         self.call_seconds = 30.0
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="pysqlbox-dashboard-page")
-        self.watches = None if stores is None else Watches(stores)
-        entries = _ENTRIES if stores is None else (*_ENTRIES, *_STORES_ENTRIES)
+        self._lanes = Lanes(_THREADS, _WAITING, name="pysqlbox-dashboard-page")
+        entries = _ENTRIES if self.watches is None else _STORES_ENTRIES
         self.routes = [self._route(*entry) for entry in entries]
         self.routes.append(Route("/assets/{name}", self._asset, methods=["GET"]))
 
@@ -137,12 +141,12 @@ class Dashboard:
         return affected
 
     def close(self) -> None:
-        """End the threads; the deployment is its owner's."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """End the threads; deployment and stores are their owner's."""
+        self._lanes.close(wait=False)
         self.runs.close()
-        self.watch.close()
-        if self.watches is not None:
-            self.watches.close()
+        for each in (self.watch, self.watches):
+            if each is not None:
+                each.close()
 
     def _route(self, method: str, path: str, least: str, handler: Handler) -> Route:
         async def endpoint(request: Request) -> Response:
@@ -157,33 +161,40 @@ class Dashboard:
     async def _answer(self, request: Request, least: str, handler: Handler) -> Response:
         try:
             session = await self.gate.enter(request, least)
-            ask = Ask(self, request, session, self.watch)
+            store = request.path_params.get("store")
+            ask = Ask(self, request, session, self.watch, store=None if store is None else path_key(store))
             if request.method == "POST":
                 ask.form = await _form_of(request)
                 self.gate.check_form(request, session, ask.form.get("form_token", ""))
-            response = await self._call(lambda: self._run(handler, ask))
+            response = await self._page(ask, handler)
         except Refused as refused:
             return _with_headers(self._refuse(request, refused))
-        except TimeoutError:
-            text = f"the database did not answer within {self.call_seconds:g} seconds"
-            response = self._failed(ask, DatabaseUnavailable(text))
         self._keep_session(request, ask.session, response)
         return _with_headers(response)
 
-    async def _call(self, function: Callable[[], Response]) -> Response:
-        """What a function answers, in one of a few threads; one that takes too long keeps its own."""
-        async with asyncio.timeout(self.call_seconds):
-            return await asyncio.wrap_future(self._threads.submit(function))
-
-    def _run(self, handler: Handler, ask: Ask) -> Response:
+    async def _page(self, ask: Ask, handler: Handler) -> Response:
+        """A page, made in one of a few threads; one that takes too long keeps its own."""
         try:
-            store = ask.request.path_params.get("store")
-            if store is not None and self.watches is not None:
-                ask.watch = self.watches.get(path_key(store))
-                ask.store = path_key(store)
-            return handler(ask)
+            async with asyncio.timeout(self.call_seconds):
+                return await asyncio.wrap_future(
+                    self._lanes.submit(lambda: self._run(handler, ask), ask.store)
+                )
+        except TooMany:
+            return self._failed(ask, DatabaseUnavailable("too many pages are waiting for the database"))
+        except TimeoutError:
+            text = f"the database did not answer within {self.call_seconds:g} seconds"
+            return self._failed(ask, DatabaseUnavailable(text))
         except PysqlboxError as error:
             return self._failed(ask, error)
+
+    def _run(self, handler: Handler, ask: Ask) -> Response:
+        if ask.store is not None and self.watches is not None:
+            try:
+                ask.watch = self.watches.get(ask.store)
+            except NotFound:
+                ask.store = None  # the page that says so leads elsewhere
+                raise
+        return handler(ask)
 
     def _failed(self, ask: Ask, error: PysqlboxError) -> Response:
         """A page that says what went wrong, and what to do."""

@@ -18,9 +18,9 @@ _FASTEST = 100_000
 
 def causes(ask: Ask) -> Response:
     """What died of what, in one box: one fault is one row."""
-    boxes = ask.watch.boxes()
+    boxes = ask.watched.boxes()
     box = ask.db.box(ask.query("box") or boxes[0].name)
-    rows = ask.watch.shared.get(("causes", box.name), 5, lambda: box.dead_causes(limit=200))
+    rows = ask.watched.shared.get(("causes", box.name), 5, lambda: box.dead_causes(limit=200))
     older = rows[-1] if rows and rows[-1].sample_id is None else None
     return ask.page(
         "dead.html", title=f"Dead letters of {box.name}", boxes=boxes, box=box,
@@ -33,7 +33,7 @@ def bulk(ask: Ask) -> Response:
     """Before a run: how many messages it is about, and how fast it is to be."""
     box = ask.db.box(ask.path("box"))
     cause = Cause(ask.query("topic"), ask.query("cause") or "")
-    found = ask.watch.shared.get(("preview", box.name, cause), 2, lambda: preview(box, cause))
+    found = ask.watched.shared.get(("preview", box.name, cause), 2, lambda: preview(box, cause))
     return ask.page("bulk.html", title="Replay or discard", box=box, cause=cause, found=found)
 
 
@@ -48,7 +48,7 @@ def start(ask: Ask) -> Response:
         raise InvalidArgument("cause: must be given")
     cause = Cause(unpack(form["topic"]) if "topic" in form else None, unpack(form["cause"]))
     rate = whole("rate", form.get("rate"), default=0, least=1, most=_FASTEST)
-    wanted = ask.watch.shared.get(("preview", box.name, cause), 2, lambda: preview(box, cause))
+    wanted = ask.watched.shared.get(("preview", box.name, cause), 2, lambda: preview(box, cause))
     made = ask.dashboard.runs.start(box, action, cause, ask.person.name, wanted, rate or None)
     return ask.go(f"runs/{made.no}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from uuid import UUID
 
 from starlette.responses import Response
@@ -21,10 +22,10 @@ KEY_STATUSES = ("Acquired", "Processed")
 
 def groups(ask: Ask) -> Response:
     """FIFO groups, those that are held up first, each with the head that holds it up."""
-    boxes = ask.watch.boxes()
+    boxes = ask.watched.boxes()
     box = ask.db.box(ask.query("box") or boxes[0].name)
     only_blocked = ask.query("blocked") is not None
-    rows = ask.watch.shared.get(
+    rows = ask.watched.shared.get(
         ("groups", box.name, only_blocked), 2, lambda: box.groups(limit=100, only_blocked=only_blocked)
     )
     return ask.page(
@@ -43,7 +44,7 @@ def joins(ask: Ask) -> Response:
     if status not in JOIN_STATUSES:
         raise InvalidArgument(f"status: must be one of {', '.join(JOIN_STATUSES)}")
     tenant, after = ask.query("tenant"), _uuid(ask.query("after"))
-    rows = ask.watch.shared.get(
+    rows = ask.watched.shared.get(
         ("joins", status, tenant, after),
         2,
         lambda: ask.db.joins.list(tenant, status=status, after=after, limit=_PAGE + 1),
@@ -77,9 +78,9 @@ def cancel_join(ask: Ask) -> Response:
 
 def schedules(ask: Ask) -> Response:
     """The schedules of every outbox."""
-    outboxes = [box.name for box in ask.watch.boxes() if box.kind == "outbox"]
+    outboxes = [box.name for box in ask.watched.boxes() if box.kind == "outbox"]
     found = {
-        name: ask.watch.shared.get(("schedules", name), 2, lambda name=name: ask.db.schedules.list(box=name))  # type: ignore[misc]
+        name: ask.watched.shared.get(("schedules", name), 2, partial(ask.db.schedules.list, box=name))
         for name in outboxes
     }
     return ask.page("schedules.html", title="Schedules", found=found)
@@ -102,7 +103,7 @@ def ledger(ask: Ask) -> Response:
     prefix, status, after = ask.query("prefix"), ask.query("status"), ask.query("after")
     if status not in (None, *KEY_STATUSES):
         raise InvalidArgument(f"status: must be one of {', '.join(KEY_STATUSES)}")
-    rows = ask.watch.shared.get(
+    rows = ask.watched.shared.get(
         ("ledger", prefix, status, after),
         2,
         lambda: ask.db.ledger.list(prefix, status=status, after=after, limit=_PAGE + 1),

@@ -14,7 +14,7 @@ _PAGE = 100
 
 def doctor(ask: Ask) -> Response:
     """Everything that doctor found, the worst first; what is fine below."""
-    found = ask.watch.findings()
+    found = ask.watched.findings()
     told = [each for each in found if each.level != "ok"]
     return ask.page(
         "doctor.html", title="Doctor", told=told, fine=[each for each in found if each.level == "ok"]
@@ -24,8 +24,8 @@ def doctor(ask: Ask) -> Response:
 def workers(ask: Ask) -> Response:
     """Who works on each box, what they hold, and since when they have been seen from here."""
     found = {
-        box.name: ask.watch.shared.get(("workers", box.name), 3, lambda box=box: ask.watch.seen(box))  # type: ignore[misc]
-        for box in ask.watch.boxes()
+        box.name: ask.watched.shared.get(("workers", box.name), 3, lambda box=box: ask.watched.seen(box))  # type: ignore[misc]
+        for box in ask.watched.boxes()
     }
     return ask.page("workers.html", title="Workers", found=found)
 

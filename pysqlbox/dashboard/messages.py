@@ -33,7 +33,7 @@ _ERROR = 300
 
 def listing(ask: Ask) -> Response:
     """One page of the messages in a status."""
-    boxes = ask.watch.boxes()
+    boxes = ask.watched.boxes()
     wanted = ask.query("box") or boxes[0].name
     box = ask.db.box(wanted)
     found = (ask.query("find") or "").strip()
@@ -44,7 +44,7 @@ def listing(ask: Ask) -> Response:
     if status not in statuses:
         raise InvalidArgument(f"status: must be one of {', '.join(statuses)}")
     topic, group, after = ask.query("topic"), ask.query("group"), ask.number("after")
-    rows = ask.watch.shared.get(
+    rows = ask.watched.shared.get(
         ("messages", box.name, status, topic, group, after),
         2,
         lambda: _cut(box.list(status, topic=topic, group_id=group, after_id=after, limit=_PAGE + 1)),

@@ -15,12 +15,12 @@ __all__ = ["ENTRIES"]
 
 def overview(ask: Ask) -> Response:
     """The boxes as they are now, under what doctor warns of."""
-    snapshot = ask.watch.snapshot()
+    snapshot = ask.watched.snapshot()
     bad: list[Finding] = []
     blind: PysqlboxError | None = None
     if snapshot.error is None:
         try:
-            bad = [each for each in ask.watch.findings() if each.is_bad]
+            bad = [each for each in ask.watched.findings() if each.is_bad]
         except PysqlboxError as error:
             blind = error
     elif not snapshot.boxes:
@@ -30,7 +30,7 @@ def overview(ask: Ask) -> Response:
 
 def topics(ask: Ask) -> Response:
     """The topics of every box, or of one."""
-    snapshot = ask.watch.snapshot()
+    snapshot = ask.watched.snapshot()
     if snapshot.error is not None and not snapshot.boxes:
         raise snapshot.error
     box = ask.query("box")
@@ -44,7 +44,7 @@ def _paused(ask: Ask) -> set[str]:
     """What is paused, as doctor names it: ``box mail``, ``box mail, topic news``."""
     try:
         return {
-            each.subject for each in ask.watch.findings() if each.check == "paused" and each.level != "ok"
+            each.subject for each in ask.watched.findings() if each.check == "paused" and each.level != "ok"
         }
     except PysqlboxError:
         return set()

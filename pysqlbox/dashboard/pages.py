@@ -38,7 +38,6 @@ NAVIGATION = (
     ("doctor", "Doctor", "viewer"),
     ("audit", "Audit", "admin"),
 )
-STORES = ("stores", "Stores", "viewer")
 
 
 class Pages:
@@ -61,6 +60,7 @@ class Pages:
     def render(self, template: str, ask: Ask, content: dict[str, Any]) -> str:
         """A page as text."""
         person = ask.session.person
+        watches = ask.dashboard.watches
         return self._environment.get_template(template).render(
             **content,
             link=ask.link,
@@ -69,10 +69,13 @@ class Pages:
             may=lambda least: person is not None and person.may(least),
             form_token=ask.dashboard.gate.sessions.form_token(ask.session),
             is_open=ask.dashboard.gate.is_open,
-            navigation=NAVIGATION if ask.dashboard.watches is None else (*NAVIGATION, STORES),
+            navigation=NAVIGATION if watches is None or ask.store is not None else (),
+            stores=None if watches is None else watches.keys(),
+            store=ask.store,
             home=f"{ask.request.scope.get('root_path', '')}/",
             here=ask.request.url.path,
-            place=ask.db.store if ask.store is None else ask.store,
+            here_page=_page_of(ask),
+            place=None if ask.watch is None or ask.store is not None else ask.db.store,
             said=_said(ask),
         )
 
@@ -90,6 +93,12 @@ _SAID = {
     "removed": "The schedule was removed.",
     "stop": "The run ends after the piece it is at.",
 }
+
+
+def _page_of(ask: Ask) -> str:
+    """The page of the navigation that a request is below: ``messages`` of ``/stores/a/messages/outbox/1``."""
+    path = ask.request.url.path.removeprefix(ask.link("")).partition("/")[0]
+    return path if any(path == page for page, _, _ in NAVIGATION) else ""
 
 
 def _said(ask: Ask) -> str | None:

@@ -19,6 +19,7 @@ from pysqlbox.errors import PysqlboxError
 from pysqlbox.service import act_routes, health_routes, ledger_routes, look_routes, send_routes
 from pysqlbox.service.access import Access, Authenticator
 from pysqlbox.service.answers import json_bytes
+from pysqlbox.service.behind import Behind
 from pysqlbox.service.calls import Calls
 from pysqlbox.service.limits import Limits
 from pysqlbox.service.openapi import document
@@ -27,6 +28,7 @@ from pysqlbox.service.problems import Problem, problem_of, problem_response
 from pysqlbox.service.reading import json_body
 from pysqlbox.service.schema import check
 from pysqlbox.service.tokens import Tokens
+from pysqlbox.stores import Stores
 
 __all__ = ["OPERATIONS", "app"]
 
@@ -40,7 +42,7 @@ OPERATIONS: tuple[Operation, ...] = (
 
 
 def app(
-    db: Deployment,
+    db: Deployment | Stores,
     *,
     tokens: Tokens | None = None,
     authenticate: Authenticator | Sequence[Authenticator] = (),
@@ -48,14 +50,20 @@ def app(
     routes: Iterable[BaseRoute] = (),
     dashboard: bool | Dashboard = True,
 ) -> Starlette:
-    """The service of a deployment, to be run by itself or mounted in another ASGI application.
+    """The service of a deployment or of many stores, to be run by itself or mounted in an application.
+
+    Of many stores, each request says with ``?store=`` which one it is about.
 
     ``tokens`` says who may come in by a bearer token, ``authenticate`` who is known by something else: it
     gets the request and answers a Caller or None. With neither only this machine is answered. ``routes``
     come after the service's own, and then the pages of the ``dashboard``, which may be one that was made with
-    options of its own. The deployment stays its caller's: it is not closed here.
+    options of its own. Deployment and stores stay their caller's: they are not closed here.
     """
     limits = limits or Limits()
+    behind = Behind(db)
+    operations = OPERATIONS
+    if behind.stores is not None:
+        operations = tuple(each.of_store() for each in (*OPERATIONS, look_routes.STORES))
     authenticators = (authenticate,) if callable(authenticate) else authenticate
     calls = Calls(limits)
     find = None if tokens is None else tokens.find
@@ -70,19 +78,20 @@ def app(
         if board is not None:
             board.close()
         calls.close()
+        behind.close()
 
     made = Starlette(
         routes=[
             Route("/openapi.json", _openapi),
-            *_routes(OPERATIONS),
+            *_routes(operations),
             *routes,
             *(board.routes if board is not None else ()),
         ],
         exception_handlers={HTTPException: problem_response, Exception: problem_response},
         lifespan=lifespan,
     )
-    made.state.openapi = json_bytes(document(OPERATIONS, limits, has_tokens=tokens is not None))
-    made.state.db = db
+    made.state.openapi = json_bytes(document(operations, limits, has_tokens=tokens is not None))
+    made.state.behind = behind
     made.state.limits = limits
     made.state.calls = calls
     made.state.access = Access(tokens, *authenticators)
@@ -127,12 +136,12 @@ async def _answer(operation: Operation, request: Request) -> Response:
     if operation.body is not None:
         body = await json_body(request, state.limits)
         check("", body, operation.body_schema(state.limits) or {})
-    asked = Asked(state.db, state.limits, request, caller, path, query, body)
+    asked = Asked(state.behind, state.limits, request, caller, path, query, body)
 
     def run() -> bytes:
         answer = operation.run(asked)
         return answer.encode() if isinstance(answer, str) else json_bytes(answer)
 
-    content = await state.calls.run(run) if operation.asks_database else run()
+    content = await state.calls.run(run, asked.store) if operation.asks_database else run()
     headers = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
     return Response(content, media_type=operation.media_type, headers=headers)

@@ -11,6 +11,7 @@ from pysqlbox.service.roles import Role
 __all__ = ["OPERATIONS"]
 
 _STATUS = {"type": "string", "enum": ["ok"]}
+_NUMBER = {"type": "integer", "minimum": 0}
 
 
 def _healthz(asked: Asked) -> Any:
@@ -19,11 +20,11 @@ def _healthz(asked: Asked) -> Any:
 
 
 def _metrics(asked: Asked) -> str:
-    return metrics.text(asked.db)
+    return asked.behind.metrics()
 
 
 def _readyz(asked: Asked) -> Any:
-    return {"status": "ok", "schema_version": asked.db.schema_version()}
+    return asked.behind.ready()
 
 
 OPERATIONS = (
@@ -38,11 +39,18 @@ OPERATIONS = (
         "GET", "/readyz", "readyz", "health", None,
         "Whether the database answers and has a schema that this release can use; else 503.",
         _readyz,
+        description="Of many stores one suffices; it tells how many there are, and how many are away.",
         answer={
             "type": "object",
-            "properties": {"status": _STATUS, "schema_version": {"type": "integer"}},
-            "required": ["status", "schema_version"],
+            "properties": {
+                "status": _STATUS,
+                "schema_version": _NUMBER,
+                "stores": _NUMBER,
+                "away": _NUMBER,
+            },
+            "required": ["status"],
         },
+        over_all=True,
     ),
     Operation(
         "GET", "/metrics", "metrics", "health", Role.VIEWER,
@@ -50,5 +58,6 @@ OPERATIONS = (
         _metrics,
         answer={"type": "string"},
         media_type=metrics.CONTENT_TYPE,
+        over_all=True,
     ),
 )  # fmt: skip

@@ -26,6 +26,7 @@ from pysqlbox.messages import (
     WorkerSeen,
 )
 from pysqlbox.service.answers import fields_of
+from pysqlbox.service.behind import StoreSeen
 from pysqlbox.service.boxes import (
     AFTER_ID,
     BOX,
@@ -44,7 +45,7 @@ from pysqlbox.service.problems import Problem
 from pysqlbox.service.roles import Role
 from pysqlbox.service.schema import of_type
 
-__all__ = ["OPERATIONS"]
+__all__ = ["OPERATIONS", "STORES"]
 
 _STATUSES = ("Ready", "InProgress", "Seen", "Processing", "Done", "Failed", "Dead", "Expired", "Cancelled")
 _JOIN_STATUSES = ("Pending", "Completed", "Failed", "Cancelled")
@@ -178,6 +179,19 @@ def _audit(asked: Asked) -> Any:
     )
     return page(found, found[-1].id if len(found) == query["limit"] else None)
 
+
+def _stores(asked: Asked) -> Any:
+    return page(asked.behind.seen())
+
+
+#: Only where there are many stores.
+STORES = Operation(
+    "GET", "/v1/stores", "stores", "look", Role.VIEWER,
+    "Every store: whether its database answers, and the counts of its boxes taken together.",
+    _stores,
+    answer=items_of(StoreSeen, following=None),
+    over_all=True,
+)  # fmt: skip
 
 OPERATIONS = (
     Operation(

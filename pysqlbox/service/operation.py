@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 from starlette.requests import Request
 
 from pysqlbox.deployment import Deployment
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.service.behind import Behind
 from pysqlbox.service.limits import Limits
 from pysqlbox.service.roles import Role
 from pysqlbox.service.schema import Schema, check, from_text
 from pysqlbox.service.tokens import Caller
 
-__all__ = ["Asked", "Operation", "Parameter"]
+__all__ = ["STORE", "Asked", "Operation", "Parameter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +30,34 @@ class Parameter:
     default: Any = None
 
 
+#: Which of many stores a request is about.
+STORE = Parameter(
+    "store", {"type": "string", "minLength": 1, "maxLength": 255}, "The key of the store.", required=True
+)
+
+
 @dataclass(slots=True)
 class Asked:
     """A request whose caller may make it and whose arguments fit the operation's schemas."""
 
-    db: Deployment
+    behind: Behind
     limits: Limits
     request: Request
     caller: Caller | None
     path: Mapping[str, Any]
     query: Mapping[str, Any]
     body: Any
+
+    @property
+    def db(self) -> Deployment:
+        """The deployment that the request is about; to be asked for in a thread, for its source may block."""
+        return self.behind.deployment(self.store)
+
+    @property
+    def store(self) -> str | None:
+        """The key of the store that the request is about, None where there is one deployment."""
+        found: str | None = self.query.get(STORE.name)
+        return found
 
     @property
     def actor(self) -> str:
@@ -70,6 +88,16 @@ class Operation:
     """Of the answer; with another one ``run`` answers text."""
     asks_database: bool = True
     """Without it ``run`` is quick and is called where the requests are read."""
+    over_all: bool = False
+    """Where there are many stores it is about all of them, not about one."""
+
+    def of_store(self) -> Self:
+        """The same where there are many stores: a request that asks a database says which one's."""
+        return (
+            replace(self, queries=(STORE, *self.queries))
+            if self.asks_database and not self.over_all
+            else self
+        )
 
     def read_path(self, found: Mapping[str, Any]) -> dict[str, Any]:
         """The path's parameters, checked."""

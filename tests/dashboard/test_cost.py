@@ -42,6 +42,7 @@ def test_history_costs_a_page_nothing(db: Database) -> None:
     with pysqlbox.connect(db.url, schema=db.schema, pool_size=1) as deployment:
         made = Dashboard(deployment, find=TOKENS.find, boxes=["outbox", "inbox"])
         visitor = Visitor(made).log_in("admin")
+        assert made.watch is not None
         made.watch.close()  # its thread reads too
 
         def costs(paths: list[str]) -> dict[str, int]:

@@ -24,13 +24,16 @@ PATIENCE = 60.0
 class Served:
     """A running service."""
 
-    def __init__(self, *options: str, url: str, schema: str) -> None:
+    def __init__(self, *options: str, url: str | None, schema: str) -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("PYSQLBOX_")}
         command = [sys.executable, "-W", "error", "-m", "pysqlbox", "serve", "--listen", "127.0.0.1:0"]
+        if url is not None:
+            command += ["--schema", schema]
+            environment["PYSQLBOX_URL"] = url
         self.process = subprocess.Popen(
-            [*command, "--schema", schema, *options],
+            [*command, *options],
             cwd=ROOT,
-            env=environment | {"PYSQLBOX_URL": url, "PYTHONUNBUFFERED": "1"},
+            env=environment | {"PYTHONUNBUFFERED": "1"},
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -74,8 +77,8 @@ class Served:
 
 
 @contextmanager
-def served(*options: str, url: str, schema: str = "infra") -> Iterator[Served]:
-    """A service that is ended with the test."""
+def served(*options: str, url: str | None = None, schema: str = "infra") -> Iterator[Served]:
+    """A service that is ended with the test; without a URL of what the options name."""
     running = Served(*options, url=url, schema=schema)
     try:
         yield running
