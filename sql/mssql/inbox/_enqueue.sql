@@ -38,7 +38,7 @@ BEGIN
     SET @outcome = NULL;
     IF EXISTS (
         SELECT 1
-        FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+        FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key
     )
         EXEC {{ box._renew }}

@@ -39,7 +39,7 @@ BEGIN
     DECLARE @old_topic nvarchar(255);
 
     SELECT @found_id = m.id
-    FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+    FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
     WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key;
     -- A write that changes nothing locks the row in every engine. By its id: whoever locks it by the key first meets
     -- those who delete it crosswise.
@@ -67,16 +67,16 @@ BEGIN
             -- Due, but not yet promoted: its place has the old time.
             WHEN EXISTS (
                 SELECT 1
-                FROM {{ box.scheduled }} AS s WITH (READUNCOMMITTED)
+                FROM {{ box.scheduled }} AS s WITH (READUNCOMMITTED, FORCESEEK)
                 WHERE s.due_at = m.due_at AND s.no = m.id
             ) THEN 1
             ELSE 0
         END
-    FROM {{ box.message }} AS m
+    FROM {{ box.message }} AS m WITH (FORCESEEK)
     WHERE m.id = @found_id;
     SET @ids = CONCAT(N'[', @id, N']');
 
-    IF EXISTS (SELECT 1 FROM {{ box.done }} AS n WHERE n.id = @id)
+    IF EXISTS (SELECT 1 FROM {{ box.done }} AS n WITH (FORCESEEK) WHERE n.id = @id)
     BEGIN
         SET @outcome = N'done';
         RETURN;
@@ -116,12 +116,12 @@ BEGIN
         -- Skipping what is just being settled, replayed or discarded: its owner may be waiting for the message.
         UPDATE l
         SET topic_key = @topic + N'.'
-        FROM {{ box.lease }} AS l WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+        FROM {{ box.lease }} AS l WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         WHERE l.id = @id;
 
         UPDATE d
         SET topic_key = @topic + N'.'
-        FROM {{ box.dead }} AS d WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+        FROM {{ box.dead }} AS d WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         WHERE d.id = @id;
     END;
 END;

@@ -25,7 +25,7 @@ BEGIN
 
     SET @id = NULL;
     SELECT @found_id = m.id, @group_key = m.group_id + N'.'
-    FROM {{ box.message }} AS m
+    FROM {{ box.message }} AS m WITH (FORCESEEK)
     WHERE m.source_key = CONVERT(nvarchar(256), @source + N'.')
         AND m.message_id_key = CONVERT(nvarchar(256), @message_id + N'.');
     IF @found_id IS NULL
@@ -46,8 +46,8 @@ BEGIN
     UPDATE {{ box.message }} WITH (ROWLOCK)
     SET last_seen_at = last_seen_at
     WHERE id = @found_id;
-    IF EXISTS (SELECT 1 FROM {{ box.done }} AS n WHERE n.id = @found_id)
-        OR EXISTS (SELECT 1 FROM {{ box.dead }} AS d WHERE d.id = @found_id)
+    IF EXISTS (SELECT 1 FROM {{ box.done }} AS n WITH (FORCESEEK) WHERE n.id = @found_id)
+        OR EXISTS (SELECT 1 FROM {{ box.dead }} AS d WITH (FORCESEEK) WHERE d.id = @found_id)
         RETURN;
     DELETE FROM {{ box.seen }} WHERE id = @found_id;
     SET @taken = @@ROWCOUNT;

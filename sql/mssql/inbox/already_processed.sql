@@ -35,13 +35,13 @@ BEGIN
     BEGIN TRANSACTION;
     SET @now_at = {{ clock.now() }};
     SELECT @id = m.id
-    FROM {{ box.message }} AS m
+    FROM {{ box.message }} AS m WITH (FORCESEEK)
     WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key;
     IF @id IS NULL
     BEGIN
         {{ locks.wait(locks.message_key("@source_key", "@message_id_key"), "message_id") | indent(4) }}
         SELECT @id = m.id
-        FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+        FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         WHERE m.source_key = @source_key AND m.message_id_key = @message_id_key;
         IF @id IS NULL
         BEGIN
@@ -62,9 +62,9 @@ BEGIN
                 WHEN m.hash <> @hash OR DATALENGTH(m.hash) <> DATALENGTH(@hash) THEN 1
                 ELSE 0
             END
-        FROM {{ box.message }} AS m
+        FROM {{ box.message }} AS m WITH (FORCESEEK)
         WHERE m.id = @id;
-        IF EXISTS (SELECT 1 FROM {{ box.done }} AS n WHERE n.id = @id)
+        IF EXISTS (SELECT 1 FROM {{ box.done }} AS n WITH (FORCESEEK) WHERE n.id = @id)
             SET @is_done = 1;
         IF @is_done = 0
             UPDATE {{ box.message }} WITH (ROWLOCK)

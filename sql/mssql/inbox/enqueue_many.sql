@@ -229,27 +229,31 @@ BEGIN
     WHERE r.is_first = 1
         AND NOT EXISTS (
             SELECT 1
-            FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+            FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
             WHERE m.source_key = r.source_key AND m.message_id_key = r.message_id_key
         )
-    ORDER BY r.id;
+    ORDER BY r.id
+    OPTION (KEEPFIXED PLAN);
 
     UPDATE r
     SET is_written = 1
     FROM @record AS r
-    WHERE r.is_first = 1 AND EXISTS (SELECT 1 FROM {{ box.message }} AS m WHERE m.id = r.id);
+    WHERE r.is_first = 1 AND EXISTS (SELECT 1 FROM {{ box.message }} AS m WITH (FORCESEEK) WHERE m.id = r.id)
+    OPTION (KEEPFIXED PLAN);
 
     -- The messages that exist, in id order, as all who wait for messages take them. A write that changes nothing locks
     -- a row in every engine.
     INSERT INTO @existing (id)
     SELECT DISTINCT m.id
     FROM @record AS r
-    INNER JOIN {{ box.message }} AS m ON m.source_key = r.source_key AND m.message_id_key = r.message_id_key
-    WHERE r.is_written = 0;
+    INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.source_key = r.source_key AND m.message_id_key = r.message_id_key
+    WHERE r.is_written = 0
+    OPTION (KEEPFIXED PLAN);
     UPDATE m
     SET last_seen_at = m.last_seen_at
     FROM {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK)
-    WHERE m.id IN (SELECT e.id FROM @existing AS e);
+    WHERE m.id IN (SELECT e.id FROM @existing AS e)
+    OPTION (KEEPFIXED PLAN);
 
     -- Of several with one collapse key in this batch only the newest is placed; the others go before they were seen.
     INSERT INTO @collapsing (ordinal, newest_id, written)
@@ -283,15 +287,17 @@ BEGIN
         INSERT INTO @older (collapse_key, id)
         SELECT r.collapse_key, m.id
         FROM @record AS r
-        INNER JOIN {{ box.collapse }} AS c WITH (READUNCOMMITTED) ON c.collapse_key = r.collapse_key
-        INNER JOIN {{ box.message }} AS m WITH (READUNCOMMITTED) ON m.id = c.id
-        WHERE r.is_written = 1 AND r.is_newest = 1;
+        INNER JOIN {{ box.collapse }} AS c WITH (READUNCOMMITTED, FORCESEEK) ON c.collapse_key = r.collapse_key
+        INNER JOIN {{ box.message }} AS m WITH (READUNCOMMITTED, FORCESEEK) ON m.id = c.id
+        WHERE r.is_written = 1 AND r.is_newest = 1
+        OPTION (KEEPFIXED PLAN);
         EXEC @removed = {{ box._replace }} @newest = @newest;
 
         DELETE m
         FROM @record AS r
         INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = r.id
-        WHERE r.is_written = 1 AND r.is_newest = 0;
+        WHERE r.is_written = 1 AND r.is_newest = 0
+        OPTION (KEEPFIXED PLAN);
 
         UPDATE r
         SET outcome = N'collapsed'
@@ -305,9 +311,10 @@ BEGIN
                     SELECT 1
                     FROM @older AS o
                     WHERE o.collapse_key = r.collapse_key
-                        AND NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WITH (READUNCOMMITTED) WHERE m.id = o.id)
+                        AND NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WITH (READUNCOMMITTED, FORCESEEK) WHERE m.id = o.id)
                 ))
-            );
+            )
+        OPTION (KEEPFIXED PLAN);
     END;
 
     -- Repeated ones one by one, in key order, so that two batches never wait for each other crosswise.

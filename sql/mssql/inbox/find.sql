@@ -17,7 +17,7 @@ BEGIN
 
     DECLARE @id bigint = (
         SELECT k.id
-        FROM {{ box.message }} AS k
+        FROM {{ box.message }} AS k WITH (FORCESEEK)
         WHERE k.source_key = CONVERT(nvarchar(256), @source + N'.')
             AND k.message_id_key = CONVERT(nvarchar(256), @message_id + N'.')
     );

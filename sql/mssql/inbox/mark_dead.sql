@@ -32,7 +32,7 @@ BEGIN
 
         SET @groups = (
             SELECT m.group_id + N'.' AS group_key
-            FROM {{ box.message }} AS m
+            FROM {{ box.message }} AS m WITH (FORCESEEK)
             WHERE m.id = @id AND m.group_id IS NOT NULL
             FOR JSON PATH
         );

@@ -30,13 +30,13 @@ BEGIN
         SET @affected = 1;
         INSERT INTO {{ box.done }} (id, processed_at) VALUES (@id, {{ clock.now() }});
 
-        SET @topic = (SELECT m.topic FROM {{ box.message }} AS m WHERE m.id = @id);
+        SET @topic = (SELECT m.topic FROM {{ box.message }} AS m WITH (FORCESEEK) WHERE m.id = @id);
         IF @topic IS NOT NULL
             INSERT INTO {{ box.tally }} (topic_key, done) VALUES (@topic + N'.', 1);
 
         SET @groups = (
             SELECT m.group_id + N'.' AS group_key
-            FROM {{ box.message }} AS m
+            FROM {{ box.message }} AS m WITH (FORCESEEK)
             WHERE m.id = @id AND m.group_id IS NOT NULL
             FOR JSON PATH
         );

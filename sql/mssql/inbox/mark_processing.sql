@@ -23,7 +23,7 @@ BEGIN
 
     BEGIN TRANSACTION;
     SELECT @id = m.id
-    FROM {{ box.message }} AS m
+    FROM {{ box.message }} AS m WITH (FORCESEEK)
     WHERE m.source_key = CONVERT(nvarchar(256), @source + N'.')
         AND m.message_id_key = CONVERT(nvarchar(256), @message_id + N'.');
     -- A write that changes nothing locks the row in every engine.
@@ -31,8 +31,8 @@ BEGIN
     SET last_seen_at = last_seen_at
     WHERE id = @id;
     IF @@ROWCOUNT > 0
-        AND NOT EXISTS (SELECT 1 FROM {{ box.done }} AS n WHERE n.id = @id)
-        AND NOT EXISTS (SELECT 1 FROM {{ box.dead }} AS d WHERE d.id = @id)
+        AND NOT EXISTS (SELECT 1 FROM {{ box.done }} AS n WITH (FORCESEEK) WHERE n.id = @id)
+        AND NOT EXISTS (SELECT 1 FROM {{ box.dead }} AS d WITH (FORCESEEK) WHERE d.id = @id)
     BEGIN
         UPDATE {{ box.seen }} WITH (ROWLOCK) SET processing = 1 WHERE id = @id;
         UPDATE {{ box.message }} WITH (ROWLOCK) SET last_seen_at = {{ clock.now() }} WHERE id = @id;

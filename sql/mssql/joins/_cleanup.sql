@@ -29,12 +29,13 @@ BEGIN
 
     INSERT INTO @old (join_id, attached_steps)
     SELECT TOP (@room) j.join_id, j.attached_steps
-    FROM {{ db.join }} AS j WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
-    WHERE j.finished_at <= @until_at
+    FROM {{ db.join }} AS j WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
+    WHERE j.finished_at IS NOT NULL
+        AND j.finished_at <= @until_at
         AND j.last_updated_at <= @until_at
         AND NOT EXISTS (
             SELECT 1
-            FROM {{ db.join_tally }} AS t WITH (READUNCOMMITTED)
+            FROM {{ db.join_tally }} AS t WITH (READUNCOMMITTED, FORCESEEK)
             WHERE t.join_id = j.join_id AND t.created_at > @until_at
         )
     ORDER BY j.finished_at;
@@ -55,18 +56,21 @@ BEGIN
         SELECT c.join_id, SUM(CONVERT(bigint, c.attached_steps)) OVER (ORDER BY c.no) - c.attached_steps AS steps_before
         FROM @old AS c
     ) AS o
-    INNER JOIN {{ db.join }} AS j WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK) ON j.join_id = o.join_id
+    INNER JOIN {{ db.join }} AS j WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON j.join_id = o.join_id
     WHERE o.steps_before <= 10 * @batch_size
         AND j.finished_at <= @until_at
-        AND j.last_updated_at <= @until_at;
+        AND j.last_updated_at <= @until_at
+    OPTION (KEEPFIXED PLAN);
 
     DELETE jm
-    FROM {{ db.join_member }} AS jm WITH (ROWLOCK)
-    WHERE jm.join_id IN (SELECT g.join_id FROM @gone AS g);
+    FROM {{ db.join_member }} AS jm WITH (ROWLOCK, FORCESEEK)
+    WHERE jm.join_id IN (SELECT g.join_id FROM @gone AS g)
+    OPTION (KEEPFIXED PLAN);
 
     -- A step that is just being counted leaves a row behind, and with it a probe whose taker removes it.
     DELETE t
     FROM @gone AS g
     INNER JOIN {{ db.join_tally }} AS t WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
-        ON t.join_id = g.join_id;
+        ON t.join_id = g.join_id
+    OPTION (KEEPFIXED PLAN);
 END;

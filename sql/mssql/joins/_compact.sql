@@ -16,7 +16,7 @@ BEGIN
 
     DELETE t
     OUTPUT deleted.completed, deleted.failed, deleted.created_at INTO @gone (completed, failed, created_at)
-    FROM {{ db.join_tally }} AS t WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    FROM {{ db.join_tally }} AS t WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
     WHERE t.join_id = @join_id;
     IF @@ROWCOUNT = 0
         RETURN;
@@ -32,6 +32,7 @@ BEGIN
             MAX(n.created_at) AS last_at
         FROM @gone AS n
     ) AS g
-    CROSS JOIN {{ db.join }} AS j WITH (ROWLOCK)
-    WHERE j.join_id = @join_id;
+    CROSS JOIN {{ db.join }} AS j WITH (ROWLOCK, FORCESEEK)
+    WHERE j.join_id = @join_id
+    OPTION (KEEPFIXED PLAN);
 END;

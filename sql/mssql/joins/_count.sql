@@ -29,7 +29,8 @@ BEGIN
     FROM @wanted AS w
     INNER JOIN {{ db.join_member }} AS jm WITH (ROWLOCK, FORCESEEK) ON jm.id = w.id
     WHERE jm.counted IS NULL
-    GROUP BY jm.join_id;
+    GROUP BY jm.join_id
+    OPTION (KEEPFIXED PLAN);
     IF @@ROWCOUNT = 0
         RETURN;
 
@@ -38,9 +39,11 @@ BEGIN
     SELECT
         s.join_id, CASE WHEN @state = N'completed' THEN s.steps ELSE 0 END,
         CASE WHEN @state = N'completed' THEN 0 ELSE s.steps END, @now_at
-    FROM @step AS s;
+    FROM @step AS s
+    OPTION (KEEPFIXED PLAN);
 
     INSERT INTO {{ db.outbox_scheduled }} (due_at, no, lane, topic_key, join_id)
     SELECT @now_at, NEXT VALUE FOR {{ db._outbox_ids }}, 0, N'.', s.join_id
-    FROM @step AS s;
+    FROM @step AS s
+    OPTION (KEEPFIXED PLAN);
 END;

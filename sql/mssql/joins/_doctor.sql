@@ -55,7 +55,7 @@ BEGIN
                 ) AS p
                 OUTER APPLY (
                     SELECT SUM(l.completed + l.failed) AS steps, MAX(l.created_at) AS moved_at
-                    FROM {{ db.join_tally }} AS l
+                    FROM {{ db.join_tally }} AS l WITH (FORCESEEK)
                     WHERE l.join_id = p.join_id
                 ) AS t
                 WHERE p.created_at < DATEADD(MINUTE, -5, @now_at)

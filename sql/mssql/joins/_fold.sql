@@ -61,13 +61,14 @@ BEGIN
             ELSE 0
         END
     FROM @look AS k
-    INNER JOIN {{ db.join }} AS j ON j.join_id = k.join_id
+    INNER JOIN {{ db.join }} AS j WITH (FORCESEEK) ON j.join_id = k.join_id
     CROSS APPLY (
         SELECT COUNT(*) AS log_rows, ISNULL(SUM(l.completed + l.failed), 0) AS steps
-        FROM {{ db.join_tally }} AS l WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+        FROM {{ db.join_tally }} AS l WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         WHERE l.join_id = k.join_id
     ) AS t
-    WHERE k.is_locked = 1;
+    WHERE k.is_locked = 1
+    OPTION (KEEPFIXED PLAN);
 
     -- A commit lets its rows go one by one: a probe can be seen while the row that it came with is still locked.
     UPDATE k
@@ -76,8 +77,9 @@ BEGIN
     WHERE k.is_known = 1
         AND k.is_over = 0
         AND k.log_rows < (
-            SELECT COUNT(*) FROM {{ db.join_tally }} AS l WITH (READUNCOMMITTED) WHERE l.join_id = k.join_id
-        );
+            SELECT COUNT(*) FROM {{ db.join_tally }} AS l WITH (READUNCOMMITTED, FORCESEEK) WHERE l.join_id = k.join_id
+        )
+    OPTION (KEEPFIXED PLAN);
 
     IF EXISTS (SELECT 1 FROM @look AS k WHERE k.is_over = 1 AND k.wait_id IS NOT NULL)
     BEGIN
@@ -88,12 +90,14 @@ BEGIN
             ON m.id = k.wait_id
         INNER JOIN {{ db.outbox_scheduled }} AS s WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
             ON s.due_at = m.due_at AND s.no = m.id
-        WHERE k.is_over = 1 AND s.id = k.wait_id;
+        WHERE k.is_over = 1 AND s.id = k.wait_id
+        OPTION (KEEPFIXED PLAN);
 
         UPDATE m
         SET due_at = NULL
         FROM @gone AS g
-        INNER JOIN {{ db.outbox_message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id;
+        INNER JOIN {{ db.outbox_message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = g.id
+        OPTION (KEEPFIXED PLAN);
 
         SET @ids = (SELECT {{ arguments.array_of("g.id") }} FROM @gone AS g);
         IF @ids IS NOT NULL
@@ -104,28 +108,29 @@ BEGIN
         SET again_milliseconds = 200
         FROM @look AS k
         WHERE k.is_over = 1
-            AND EXISTS (SELECT 1 FROM {{ db.outbox_message }} AS m WITH (READUNCOMMITTED) WHERE m.id = k.wait_id)
+            AND EXISTS (SELECT 1 FROM {{ db.outbox_message }} AS m WITH (READUNCOMMITTED, FORCESEEK) WHERE m.id = k.wait_id)
             AND NOT EXISTS (SELECT 1 FROM @gone AS g WHERE g.id = k.wait_id)
             AND NOT EXISTS (
                 SELECT 1
-                FROM {{ db.outbox_ready }} AS r WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
-                WHERE r.id = k.wait_id
+                FROM {{ db.outbox_ready }} AS r WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
+                WHERE r.id = k.wait_id AND r.id IS NOT NULL
             )
             AND NOT EXISTS (
                 SELECT 1
-                FROM {{ db.outbox_ready }} AS r WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+                FROM {{ db.outbox_ready }} AS r WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
                 WHERE r.lane = 0 AND r.ticket = k.wait_id AND r.id IS NULL AND r.group_key IS NULL
             )
             AND NOT EXISTS (
                 SELECT 1
-                FROM {{ db.outbox_done }} AS n WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+                FROM {{ db.outbox_done }} AS n WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
                 WHERE n.id = k.wait_id
             )
             AND NOT EXISTS (
                 SELECT 1
-                FROM {{ db.outbox_dead }} AS d WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+                FROM {{ db.outbox_dead }} AS d WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
                 WHERE d.id = k.wait_id
-            );
+            )
+        OPTION (KEEPFIXED PLAN);
     END;
 
     SET @no = (SELECT MIN(k.no) FROM @look AS k WHERE k.is_known = 1 AND k.log_rows > 64);
@@ -141,11 +146,13 @@ BEGIN
     FROM @look AS k
     INNER JOIN {{ db.join_tally }} AS t WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         ON t.join_id = k.join_id
-    WHERE k.is_locked = 1 AND k.is_known = 0;
+    WHERE k.is_locked = 1 AND k.is_known = 0
+    OPTION (KEEPFIXED PLAN);
 
     INSERT INTO {{ db.outbox_scheduled }} (due_at, no, lane, topic_key, join_id)
     SELECT
         DATEADD(MILLISECOND, k.again_milliseconds, @now_at), NEXT VALUE FOR {{ db._outbox_ids }}, 0, N'.', k.join_id
     FROM @look AS k
-    WHERE k.again_milliseconds IS NOT NULL;
+    WHERE k.again_milliseconds IS NOT NULL
+    OPTION (KEEPFIXED PLAN);
 END;

@@ -23,5 +23,6 @@ BEGIN
     SET counted = @state
     FROM @wanted AS w
     INNER JOIN {{ db.join_member }} AS jm WITH (ROWLOCK, FORCESEEK) ON jm.id = w.id
-    WHERE jm.counted IS NULL;
+    WHERE jm.counted IS NULL
+    OPTION (KEEPFIXED PLAN);
 END;

@@ -24,9 +24,9 @@ BEGIN
     IF @message_id IS NULL
     {{ arguments.reject("message_id", "must not be null") }}
     SELECT @id = jm.id
-    FROM {{ db.join_member }} AS jm
+    FROM {{ db.join_member }} AS jm WITH (FORCESEEK)
     WHERE jm.join_id = @join_id AND jm.message_id = @message_id;
-    IF @id IS NULL AND EXISTS (SELECT 1 FROM {{ db.join }} AS j WHERE j.join_id = @join_id)
+    IF @id IS NULL AND EXISTS (SELECT 1 FROM {{ db.join }} AS j WITH (FORCESEEK) WHERE j.join_id = @join_id)
     {{ arguments.raise(51002, "message_id: not a step of this join; attach it first") }}
     IF @id IS NULL
     {{ arguments.raise(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}

@@ -38,16 +38,16 @@ BEGIN
     BEGIN TRANSACTION;
     {{ locks.wait(locks.join("@join_id"), "join") }}
     SELECT @status = j.status, @attached_steps = j.attached_steps, @expected_steps = j.expected_steps
-    FROM {{ db.join }} AS j
+    FROM {{ db.join }} AS j WITH (FORCESEEK)
     WHERE j.join_id = @join_id;
     IF @status IS NULL
     {{ arguments.refuse(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}
 
     IF NOT EXISTS (
-        SELECT 1 FROM {{ db.join_member }} AS jm WHERE jm.join_id = @join_id AND jm.message_id = @message_id
+        SELECT 1 FROM {{ db.join_member }} AS jm WITH (FORCESEEK) WHERE jm.join_id = @join_id AND jm.message_id = @message_id
     )
     BEGIN
-        SELECT @id = m.id FROM {{ db.outbox_message }} AS m WHERE m.message_id = @message_id;
+        SELECT @id = m.id FROM {{ db.outbox_message }} AS m WITH (FORCESEEK) WHERE m.message_id = @message_id;
         EXEC {{ db._outbox_hold }} @id = @id, @state = @state OUTPUT;
         IF @state IS NULL
         {{ arguments.refuse(51002, "message_id: no such message; it must be one of this outbox, enqueued before or in this transaction") | indent(4) }}

@@ -63,7 +63,7 @@ BEGIN
     BEGIN TRANSACTION;
     {{ locks.wait(locks.join("@join_id"), "join") }}
     SELECT @status = j.status, @attached_steps = j.attached_steps, @expected_steps = j.expected_steps
-    FROM {{ db.join }} AS j
+    FROM {{ db.join }} AS j WITH (FORCESEEK)
     WHERE j.join_id = @join_id;
     IF @status IS NULL
     {{ arguments.refuse(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}
@@ -86,7 +86,8 @@ BEGIN
             WHEN EXISTS (SELECT 1 FROM {{ db.outbox_dead }} AS d WITH (FORCESEEK) WHERE d.id = m.id) THEN N'failed'
         END
     FROM @new AS n
-    INNER JOIN {{ db.outbox_message }} AS m WITH (FORCESEEK) ON m.message_id = n.message_id;
+    INNER JOIN {{ db.outbox_message }} AS m WITH (FORCESEEK) ON m.message_id = n.message_id
+    OPTION (KEEPFIXED PLAN);
     IF @@ROWCOUNT < @attached
     {{ arguments.refuse(51002, "message_ids: no such message; each must be one of this outbox, enqueued before or in this transaction") }}
     SET @refusal = CONCAT(N'join_id: the join is ', @status, N'; start another one');
@@ -126,9 +127,10 @@ BEGIN
         WHERE state IS NULL
             AND id IN (
                 SELECT r.ticket
-                FROM {{ db.outbox_ready }} AS r
+                FROM {{ db.outbox_ready }} AS r WITH (FORCESEEK)
                 WHERE r.lane = 0 AND r.id IS NULL AND r.group_key IS NULL AND r.ticket IN (SELECT s.id FROM @step AS s)
-            );
+            )
+        OPTION (KEEPFIXED PLAN);
     END;
 
     INSERT INTO @busy (id, group_key)
@@ -152,7 +154,8 @@ BEGIN
         SET @now_at = {{ clock.now() }};
         INSERT INTO {{ db.join_member }} (join_id, message_id, id, counted, attached_at)
         SELECT @join_id, s.message_id, s.id, NULLIF(s.state, N'pending'), @now_at
-        FROM @step AS s;
+        FROM @step AS s
+        OPTION (KEEPFIXED PLAN);
 
         UPDATE {{ db.join }} WITH (ROWLOCK)
         SET attached_steps = attached_steps + @attached, last_updated_at = @now_at

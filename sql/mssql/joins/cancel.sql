@@ -25,7 +25,7 @@ BEGIN
 
     BEGIN TRANSACTION;
     {{ locks.wait(locks.join("@join_id"), "join") }}
-    IF NOT EXISTS (SELECT 1 FROM {{ db.join }} AS j WHERE j.join_id = @join_id)
+    IF NOT EXISTS (SELECT 1 FROM {{ db.join }} AS j WITH (FORCESEEK) WHERE j.join_id = @join_id)
     {{ arguments.refuse(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}
 
     SET @now_at = {{ clock.now() }};

@@ -15,7 +15,7 @@ BEGIN
 
     IF @join_id IS NULL
     {{ arguments.reject("join_id", "must not be null") }}
-    IF NOT EXISTS (SELECT 1 FROM {{ db.join }} AS j WHERE j.join_id = @join_id)
+    IF NOT EXISTS (SELECT 1 FROM {{ db.join }} AS j WITH (FORCESEEK) WHERE j.join_id = @join_id)
     {{ arguments.raise(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}
 
     SELECT

@@ -39,7 +39,7 @@ BEGIN
         @status = j.status, @completed_steps = j.completed_steps, @failed_steps = j.failed_steps,
         @expected_steps = j.expected_steps, @enqueued_message_id = j.enqueued_message_id,
         @is_strict = j.fail_if_any_step_failed
-    FROM {{ db.join }} AS j
+    FROM {{ db.join }} AS j WITH (FORCESEEK)
     WHERE j.join_id = @join_id;
     IF @status IS NULL
     {{ arguments.refuse(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}
@@ -47,7 +47,7 @@ BEGIN
     SELECT
         @completed_steps = @completed_steps + ISNULL(SUM(t.completed), 0),
         @failed_steps = @failed_steps + ISNULL(SUM(t.failed), 0)
-    FROM {{ db.join_tally }} AS t WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    FROM {{ db.join_tally }} AS t WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
     WHERE t.join_id = @join_id;
 
     IF @status = N'Pending' AND @completed_steps + @failed_steps >= @expected_steps
@@ -55,10 +55,12 @@ BEGIN
         SET @status = CASE WHEN @is_strict = 1 AND @failed_steps > 0 THEN N'Failed' ELSE N'Completed' END;
         SET @now_at = {{ clock.now() }};
         IF @status = N'Failed'
-            SELECT @topic = j.on_fail_topic, @payload = j.on_fail_payload FROM {{ db.join }} AS j WHERE j.join_id = @join_id;
+            SELECT @topic = j.on_fail_topic, @payload = j.on_fail_payload
+            FROM {{ db.join }} AS j WITH (FORCESEEK)
+            WHERE j.join_id = @join_id;
         ELSE
             SELECT @topic = j.on_complete_topic, @payload = j.on_complete_payload
-            FROM {{ db.join }} AS j
+            FROM {{ db.join }} AS j WITH (FORCESEEK)
             WHERE j.join_id = @join_id;
         IF @topic IS NOT NULL
         BEGIN

@@ -58,7 +58,7 @@ BEGIN
     SELECT
         @status = j.status, @completed_steps = j.completed_steps, @failed_steps = j.failed_steps,
         @expected_steps = ISNULL(j.expected_steps, j.attached_steps), @id = j.wait_id, @message_id = j.wait_message_id
-    FROM {{ db.join }} AS j
+    FROM {{ db.join }} AS j WITH (FORCESEEK)
     WHERE j.join_id = @join_id;
     IF @status IS NULL
     {{ arguments.refuse(51002, "join_id: no such join; it must be what join_start answered, in this schema") }}
@@ -73,7 +73,7 @@ BEGIN
         SELECT
             @completed_steps = @completed_steps + ISNULL(SUM(t.completed), 0),
             @failed_steps = @failed_steps + ISNULL(SUM(t.failed), 0)
-        FROM {{ db.join_tally }} AS t WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+        FROM {{ db.join_tally }} AS t WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         WHERE t.join_id = @join_id;
         IF @completed_steps + @failed_steps < @expected_steps
             SET @due_at = DATEADD(HOUR, 1, @now_at);

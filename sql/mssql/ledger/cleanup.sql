@@ -32,33 +32,36 @@ BEGIN
     -- Found through the indexes without keeping locks, then locked by number. A key is in at most one of the three.
     INSERT INTO @old (no, since_at)
     SELECT TOP (@batch_size) l.no, l.processed_at
-    FROM {{ db.ledger }} AS l WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    FROM {{ db.ledger }} AS l WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
     WHERE l.processed_at IS NOT NULL AND l.processed_at <= @before_at
     ORDER BY l.processed_at;
 
     INSERT INTO @old (no, since_at)
     SELECT TOP (@batch_size) l.no, l.last_seen_at
-    FROM {{ db.ledger }} AS l WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    FROM {{ db.ledger }} AS l WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
     WHERE l.lease_id IS NULL
         AND l.processed_at IS NULL
         AND l.last_seen_at <= @before_at
         AND NOT EXISTS (SELECT 1 FROM @old AS o WHERE o.no = l.no)
-    ORDER BY l.last_seen_at;
+    ORDER BY l.last_seen_at
+    OPTION (KEEPFIXED PLAN);
 
     INSERT INTO @old (no, since_at)
     SELECT TOP (@batch_size) l.no, l.last_seen_at
-    FROM {{ db.ledger }} AS l WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    FROM {{ db.ledger }} AS l WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
     WHERE l.lease_until IS NOT NULL
         AND l.lease_until <= @now_at
         AND l.last_seen_at <= @before_at
         AND NOT EXISTS (SELECT 1 FROM @old AS o WHERE o.no = l.no)
-    ORDER BY l.lease_until;
+    ORDER BY l.lease_until
+    OPTION (KEEPFIXED PLAN);
 
     DELETE l
     FROM (SELECT TOP (@batch_size) c.no FROM @old AS c ORDER BY c.since_at, c.no) AS o
     INNER JOIN {{ db.ledger }} AS l WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON l.no = o.no
     WHERE l.processed_at <= @before_at
-        OR (l.processed_at IS NULL AND l.last_seen_at <= @before_at AND (l.lease_id IS NULL OR l.lease_until <= @now_at));
+        OR (l.processed_at IS NULL AND l.last_seen_at <= @before_at AND (l.lease_id IS NULL OR l.lease_until <= @now_at))
+    OPTION (KEEPFIXED PLAN);
     SET @affected = @@ROWCOUNT;
     COMMIT TRANSACTION;
 

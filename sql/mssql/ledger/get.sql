@@ -19,5 +19,5 @@ BEGIN
         ISNULL(l.state, N'Unknown') AS status, ISNULL(l.attempts, 0) AS attempts, l.first_seen_at, l.last_seen_at,
         l.lease_until, l.handler
     FROM (SELECT CONVERT(nvarchar(513), @key + N'.') COLLATE Latin1_General_100_BIN2 AS ledger_key) AS k
-    LEFT JOIN {{ db.ledger }} AS l ON l.ledger_key = k.ledger_key;
+    LEFT JOIN {{ db.ledger }} AS l WITH (FORCESEEK) ON l.ledger_key = k.ledger_key;
 END;

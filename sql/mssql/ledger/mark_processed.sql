@@ -28,7 +28,7 @@ BEGIN
 
     BEGIN TRANSACTION;
     IF @lease_id IS NULL AND NOT EXISTS (
-        SELECT 1 FROM {{ db.ledger }} AS l WHERE l.ledger_key = @ledger_key AND l.state = N'Processed'
+        SELECT 1 FROM {{ db.ledger }} AS l WITH (FORCESEEK) WHERE l.ledger_key = @ledger_key AND l.state = N'Processed'
     )
     BEGIN
         -- It may have to be entered.
@@ -36,7 +36,7 @@ BEGIN
     END;
     -- Looked up by the key, then locked by its number: in the same order as a cleanup does.
     SELECT @no = l.no
-    FROM {{ db.ledger }} AS l WITH (ROWLOCK, READCOMMITTEDLOCK)
+    FROM {{ db.ledger }} AS l WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
     WHERE l.ledger_key = @ledger_key;
     SET @now_at = {{ clock.now() }};
     UPDATE {{ db.ledger }} WITH (ROWLOCK)
@@ -49,7 +49,7 @@ BEGIN
     SET @affected = @@ROWCOUNT;
 
     IF @affected = 0 AND @lease_id IS NULL AND @lock_got IS NOT NULL AND NOT EXISTS (
-        SELECT 1 FROM {{ db.ledger }} AS l WITH (ROWLOCK, READCOMMITTEDLOCK) WHERE l.ledger_key = @ledger_key
+        SELECT 1 FROM {{ db.ledger }} AS l WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) WHERE l.ledger_key = @ledger_key
     )
     BEGIN
         INSERT INTO {{ db.ledger }} (ledger_key, state, attempts, first_seen_at, last_seen_at, processed_at)

@@ -26,7 +26,7 @@ BEGIN
     -- Looked up by the key, then locked by its number: in the same order as a cleanup does.
     BEGIN TRANSACTION;
     SELECT @no = l.no
-    FROM {{ db.ledger }} AS l
+    FROM {{ db.ledger }} AS l WITH (FORCESEEK)
     WHERE l.ledger_key = CONVERT(nvarchar(513), @key + N'.');
     UPDATE {{ db.ledger }} WITH (ROWLOCK)
     SET state = N'Unknown', lease_id = NULL, lease_until = NULL, last_seen_at = {{ clock.now() }}

@@ -45,7 +45,7 @@ BEGIN
     -- Who comes too late hears so from a plain read, and waits for nobody.
     SET @now_at = {{ clock.now() }};
     SELECT @state = l.state, @until_at = l.lease_until, @attempts = l.attempts
-    FROM {{ db.ledger }} AS l
+    FROM {{ db.ledger }} AS l WITH (FORCESEEK)
     WHERE l.ledger_key = @ledger_key;
     SET @status = CASE
         WHEN @state = N'Processed' THEN N'Processed'
@@ -57,7 +57,7 @@ BEGIN
         BEGIN TRANSACTION;
         {{ locks.wait(locks.ledger_key("@ledger_key"), "key") | indent(4) }}
         SELECT @no = l.no
-        FROM {{ db.ledger }} AS l WITH (ROWLOCK, READCOMMITTEDLOCK)
+        FROM {{ db.ledger }} AS l WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         WHERE l.ledger_key = @ledger_key;
         -- A write that changes nothing locks the row in every engine, against its holder and a cleanup. By its number:
         -- whoever locks it by the key first meets them crosswise.
@@ -67,7 +67,7 @@ BEGIN
         WHERE no = @no;
         IF @@ROWCOUNT > 0
             SELECT @state = l.state, @until_at = l.lease_until, @attempts = l.attempts
-            FROM {{ db.ledger }} AS l
+            FROM {{ db.ledger }} AS l WITH (FORCESEEK)
             WHERE l.no = @no;
         -- Behind the locks, for the lease begins only now.
         SET @now_at = {{ clock.now() }};

@@ -7,6 +7,7 @@ the lock is read plainly, so by the versions that are committed: a row that some
 same, and none is passed over.
 -#}
 {% import "macros/locks.sql" as locks with context %}
+{% import "macros/messages.sql" as messages with context %}
 
 {#- Marks those of @group (group_key, is_busy) that somebody else has; @group_key is the caller's variable. -#}
 {% macro attempt_all() -%}
@@ -40,6 +41,43 @@ it. @group_key is the caller's variable.
         FROM {{ box.lease }} AS l WITH (FORCESEEK)
         WHERE l.group_key = {{ group_key }} AND l.group_key IS NOT NULL
     )
+{%- endmacro %}
+
+{#-
+Of the groups of the oldest waiting members g, those that nobody holds and that have two members at least: the first h, the
+next one n, and since when each of them could have been handed out. What follows goes on behind WHERE. Wants @now_at.
+members: how many of the oldest are looked at
+-#}
+{% macro waiting_heads(members) -%}
+    FROM (
+        SELECT DISTINCT f.group_key
+        FROM (
+            SELECT TOP ({{ members }}) gm.group_key
+            FROM {{ box.group_member }} AS gm WITH (FORCESEEK)
+            WHERE gm.id > 0
+            ORDER BY gm.id
+        ) AS f
+    ) AS g
+    CROSS APPLY (
+        SELECT TOP (1)
+            m.id, m.topic, m.due_at, m.attempt, {{ messages.came_at() }} AS came_at,
+            CASE
+                WHEN EXISTS (SELECT 1 FROM {{ box.paused }} AS p WHERE p.topic_key = m.topic + N'.') THEN 1
+                ELSE 0
+            END AS is_paused
+        FROM {{ box.group_member }} AS gm WITH (FORCESEEK)
+        INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = gm.id
+        WHERE gm.group_key = g.group_key
+        ORDER BY gm.id
+    ) AS h
+    CROSS APPLY (
+        SELECT TOP (1) {{ messages.since() }} AS since
+        FROM {{ box.group_member }} AS gm WITH (FORCESEEK)
+        INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = gm.id
+        WHERE gm.group_key = g.group_key AND gm.id > h.id
+        ORDER BY gm.id
+    ) AS n
+    WHERE NOT {{ is_held("g.group_key") | indent(4) }}
 {%- endmacro %}
 
 {#- Babelfish cannot change the isolation level over within a transaction: this is what it has to be asked for. -#}

@@ -11,3 +11,13 @@
         m.created_at, m.due_at, m.expires_at, m.last_error, {{ until }}
 {%- endif %}
 {%- endmacro %}
+
+{#- When message m came in. -#}
+{% macro came_at() -%}
+m.{{ "first_seen_at" if kind == "inbox" else "created_at" }}
+{%- endmacro %}
+
+{#- Since when message m could have been handed out, if its time has come. -#}
+{% macro since() -%}
+CASE WHEN m.due_at > {{ came_at() }} THEN m.due_at ELSE {{ came_at() }} END
+{%- endmacro %}

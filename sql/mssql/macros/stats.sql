@@ -6,6 +6,7 @@ oldest claimable message waits. Wants @now_at.
 
     SELECT … FROM @known AS k
 -#}
+{% import "macros/messages.sql" as messages with context %}
 
 {% macro known() -%}
     DECLARE @state TABLE (
@@ -46,11 +47,7 @@ oldest claimable message waits. Wants @now_at.
     FROM (
         SELECT
             m.topic + N'.' AS topic_key, m.due_at,
-{% if kind == "inbox" %}
-            CASE WHEN m.due_at > m.first_seen_at THEN m.due_at ELSE m.first_seen_at END AS since
-{% else %}
-            CASE WHEN m.due_at > m.created_at THEN m.due_at ELSE m.created_at END AS since
-{% endif %}
+            {{ messages.since() }} AS since
         FROM {{ box.group_member }} AS gm
         INNER JOIN {{ box.message }} AS m ON m.id = gm.id
     ) AS g
@@ -83,11 +80,7 @@ oldest claimable message waits. Wants @now_at.
     GROUP BY d.topic_key;
 
     UPDATE s
-{% if kind == "inbox" %}
-    SET since = CASE WHEN m.due_at > m.first_seen_at THEN m.due_at ELSE m.first_seen_at END
-{% else %}
-    SET since = CASE WHEN m.due_at > m.created_at THEN m.due_at ELSE m.created_at END
-{% endif %}
+    SET since = {{ messages.since() }}
     FROM @state AS s
     INNER JOIN {{ box.ready }} AS r WITH (FORCESEEK) ON r.lane = s.lane AND r.ticket = s.ticket
     INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = COALESCE(r.id, r.ticket)

@@ -60,7 +60,7 @@ BEGIN
         SET @is_entered = CASE WHEN @@ROWCOUNT > 0 THEN 1 ELSE 0 END;
         IF @is_entered = 0
             SELECT @id = d.id, @message_id = d.message_id, @outcome = N'duplicate'
-            FROM {{ box.dedup }} AS d WITH (ROWLOCK, READCOMMITTEDLOCK)
+            FROM {{ box.dedup }} AS d WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
             WHERE d.dedup_key = @dedup_key + N'.';
         IF @is_entered = 0 AND @outcome = N'created'
         BEGIN
@@ -74,7 +74,7 @@ BEGIN
     BEGIN
         {{ locks.wait(locks.key("message_id", "@message_id"), "message_id") | indent(4) }}
         SELECT @id = m.id, @outcome = N'duplicate'
-        FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+        FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         WHERE m.message_id = @message_id;
     END;
     IF @outcome = N'duplicate'

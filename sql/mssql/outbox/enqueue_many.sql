@@ -225,7 +225,8 @@ BEGIN
             AND d.seen_at <= DATEADD(
                 MICROSECOND, -CONVERT(int, (@window_seconds - FLOOR(@window_seconds)) * 1000000),
                 DATEADD(SECOND, -CONVERT(int, FLOOR(@window_seconds)), @now_at)
-            );
+            )
+        OPTION (KEEPFIXED PLAN);
 
         INSERT INTO {{ box.dedup }} (dedup_key, id, message_id, seen_at)
         SELECT r.dedup_key, r.id, r.message_id, @now_at
@@ -233,15 +234,17 @@ BEGIN
         WHERE r.is_key_first = 1
             AND NOT EXISTS (
                 SELECT 1
-                FROM {{ box.dedup }} AS d WITH (ROWLOCK, READCOMMITTEDLOCK)
+                FROM {{ box.dedup }} AS d WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
                 WHERE d.dedup_key = r.dedup_key
-            );
+            )
+        OPTION (KEEPFIXED PLAN);
 
         UPDATE r
         SET is_repeated = 1
         FROM @record AS r
         WHERE r.dedup_key IS NOT NULL
-            AND NOT EXISTS (SELECT 1 FROM {{ box.dedup }} AS d WHERE d.dedup_key = r.dedup_key AND d.id = r.id);
+            AND NOT EXISTS (SELECT 1 FROM {{ box.dedup }} AS d WITH (FORCESEEK) WHERE d.dedup_key = r.dedup_key AND d.id = r.id)
+        OPTION (KEEPFIXED PLAN);
     END;
 
     IF EXISTS (SELECT 1 FROM @record AS r WHERE r.is_given = 1 AND r.is_repeated = 0)
@@ -278,23 +281,26 @@ BEGIN
             r.is_given = 0
             OR NOT EXISTS (
                 SELECT 1
-                FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK)
+                FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
                 WHERE m.message_id = r.message_id
             )
         )
-    ORDER BY r.id;
+    ORDER BY r.id
+    OPTION (KEEPFIXED PLAN);
 
     INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key)
     SELECT r.due_at, r.id, r.id, r.expires_at, 0 - r.priority, w.topic + N'.'
     FROM @record AS r
     INNER JOIN @raw AS w ON w.ordinal = r.ordinal
-    WHERE r.is_keyed = 0 AND r.due_at > @now_at;
+    WHERE r.is_keyed = 0 AND r.due_at > @now_at
+    OPTION (KEEPFIXED PLAN);
 
     INSERT INTO {{ box.ready }} (lane, ticket, expires_at, topic_key)
     SELECT 0 - r.priority, r.id, r.expires_at, w.topic + N'.'
     FROM @record AS r
     INNER JOIN @raw AS w ON w.ordinal = r.ordinal
-    WHERE r.is_keyed = 0 AND (r.due_at IS NULL OR r.due_at <= @now_at);
+    WHERE r.is_keyed = 0 AND (r.due_at IS NULL OR r.due_at <= @now_at)
+    OPTION (KEEPFIXED PLAN);
 
     IF EXISTS (SELECT 1 FROM @record AS r WHERE r.is_keyed = 1)
     BEGIN
@@ -303,7 +309,8 @@ BEGIN
         FROM @record AS r
         WHERE r.is_repeated = 0
             AND r.is_first = 1
-            AND (r.is_given = 0 OR EXISTS (SELECT 1 FROM {{ box.message }} AS m WHERE m.id = r.id));
+            AND (r.is_given = 0 OR EXISTS (SELECT 1 FROM {{ box.message }} AS m WITH (FORCESEEK) WHERE m.id = r.id))
+        OPTION (KEEPFIXED PLAN);
 
         -- Of several with one key in this batch only the newest is placed; the others go before they were seen.
         INSERT INTO @collapsing (ordinal, newest_id, written)
@@ -337,15 +344,17 @@ BEGIN
             INSERT INTO @older (collapse_key, id)
             SELECT r.collapse_key, m.id
             FROM @record AS r
-            INNER JOIN {{ box.collapse }} AS c WITH (READUNCOMMITTED) ON c.collapse_key = r.collapse_key
-            INNER JOIN {{ box.message }} AS m WITH (READUNCOMMITTED) ON m.id = c.id
-            WHERE r.is_written = 1 AND r.is_newest = 1;
+            INNER JOIN {{ box.collapse }} AS c WITH (READUNCOMMITTED, FORCESEEK) ON c.collapse_key = r.collapse_key
+            INNER JOIN {{ box.message }} AS m WITH (READUNCOMMITTED, FORCESEEK) ON m.id = c.id
+            WHERE r.is_written = 1 AND r.is_newest = 1
+            OPTION (KEEPFIXED PLAN);
             EXEC @removed = {{ box._replace }} @newest = @newest;
 
             DELETE m
             FROM @record AS r
             INNER JOIN {{ box.message }} AS m WITH (ROWLOCK, FORCESEEK) ON m.id = r.id
-            WHERE r.is_written = 1 AND r.is_newest = 0;
+            WHERE r.is_written = 1 AND r.is_newest = 0
+            OPTION (KEEPFIXED PLAN);
 
             UPDATE r
             SET is_replacing = 1
@@ -359,9 +368,10 @@ BEGIN
                         SELECT 1
                         FROM @older AS o
                         WHERE o.collapse_key = r.collapse_key
-                            AND NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WITH (READUNCOMMITTED) WHERE m.id = o.id)
+                            AND NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WITH (READUNCOMMITTED, FORCESEEK) WHERE m.id = o.id)
                     ))
-                );
+                )
+            OPTION (KEEPFIXED PLAN);
         END;
 
         -- A repeated message_id whose message was collapsed away above is a new message after all.
@@ -369,7 +379,7 @@ BEGIN
             SELECT MIN(r.ordinal)
             FROM @record AS r
             WHERE r.is_written = 0 AND r.is_repeated = 0
-                AND NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WHERE m.message_id = r.message_id)
+                AND NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WITH (FORCESEEK) WHERE m.message_id = r.message_id)
         );
         WHILE @ordinal IS NOT NULL
         BEGIN
@@ -395,7 +405,7 @@ BEGIN
                 SELECT MIN(r.ordinal)
                 FROM @record AS r
                 WHERE r.is_written = 0 AND r.is_repeated = 0 AND r.ordinal > @ordinal
-                    AND NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WHERE m.message_id = r.message_id)
+                    AND NOT EXISTS (SELECT 1 FROM {{ box.message }} AS m WITH (FORCESEEK) WHERE m.message_id = r.message_id)
             );
         END;
 
@@ -404,21 +414,24 @@ BEGIN
             UPDATE d
             SET id = m.id
             FROM @record AS r
-            INNER JOIN {{ box.message }} AS m ON m.message_id = r.message_id
+            INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.message_id = r.message_id
             INNER JOIN {{ box.dedup }} AS d WITH (ROWLOCK, FORCESEEK) ON d.dedup_key = r.dedup_key
-            WHERE r.is_written = 0 AND r.is_repeated = 0 AND d.id = r.id;
+            WHERE r.is_written = 0 AND r.is_repeated = 0 AND d.id = r.id
+            OPTION (KEEPFIXED PLAN);
 
         -- Duplicates answer with the earlier message.
         UPDATE r
         SET id = d.id, message_id = d.message_id
         FROM @record AS r
-        INNER JOIN {{ box.dedup }} AS d ON d.dedup_key = r.dedup_key
-        WHERE r.is_repeated = 1;
+        INNER JOIN {{ box.dedup }} AS d WITH (FORCESEEK) ON d.dedup_key = r.dedup_key
+        WHERE r.is_repeated = 1
+        OPTION (KEEPFIXED PLAN);
         UPDATE r
         SET id = m.id
         FROM @record AS r
-        INNER JOIN {{ box.message }} AS m ON m.message_id = r.message_id
-        WHERE r.is_written = 0 AND r.is_repeated = 0;
+        INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.message_id = r.message_id
+        WHERE r.is_written = 0 AND r.is_repeated = 0
+        OPTION (KEEPFIXED PLAN);
     END
     ELSE
         UPDATE @record SET is_written = 1;

@@ -77,16 +77,19 @@ BEGIN
     SELECT r.id, r.message_id, @now_at, @due, @expires, 0, @priority, @topic, w.payload, @correlation_id, @headers
     FROM @record AS r
     INNER JOIN @raw AS w ON w.ordinal = r.ordinal
-    ORDER BY r.id;
+    ORDER BY r.id
+    OPTION (KEEPFIXED PLAN);
 
     IF @due > @now_at
         INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic_key)
         SELECT @due, r.id, r.id, @expires, 0 - @priority, @topic + N'.'
-        FROM @record AS r;
+        FROM @record AS r
+        OPTION (KEEPFIXED PLAN);
     ELSE
         INSERT INTO {{ box.ready }} (lane, ticket, expires_at, topic_key)
         SELECT 0 - @priority, r.id, @expires, @topic + N'.'
-        FROM @record AS r;
+        FROM @record AS r
+        OPTION (KEEPFIXED PLAN);
     COMMIT TRANSACTION;
 
     {{ records.answer() }}

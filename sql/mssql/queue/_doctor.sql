@@ -1,8 +1,8 @@
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/doctor.sql" as doctor with context %}
+{% import "macros/groups.sql" as groups with context %}
+{% import "macros/messages.sql" as messages with context %}
 {% set subject = "CONCAT(N'box ', " ~ (box_name | literal) ~ ")" %}
-{% set came_at = "m.first_seen_at" if kind == "inbox" else "m.created_at" %}
-{% set since = "CASE WHEN m.due_at > " ~ came_at ~ " THEN m.due_at ELSE " ~ came_at ~ " END" %}
 
 -- What is wrong with one box: what nobody claims, extends, resumes, replays or cleans up. Reads the ends of indexes and
 -- bounded pieces of them, each by a seek, and never counts a table.
@@ -140,7 +140,7 @@ BEGIN
                 ) AS detail,
                 {{ ("Start a worker, or more of them, that serve this topic; EXEC " ~ box.stats ~ "; counts.") | literal }} AS advice
             FROM (
-                SELECT m.id, m.topic, {{ since }} AS since
+                SELECT m.id, m.topic, {{ messages.since() }} AS since
                 FROM @head AS d
                 OUTER APPLY (
                     SELECT TOP (1) gm.id
@@ -188,40 +188,10 @@ BEGIN
                         {{ ("]'; -- or call it off: EXEC " ~ box.cancel ~ " @ids = N'[") | literal }}, h.id, N']'';'
                     )
                 END AS advice
-            FROM (
-                SELECT DISTINCT f.group_key
-                FROM (
-                    SELECT TOP (1000) gm.group_key
-                    FROM {{ box.group_member }} AS gm WITH (FORCESEEK)
-                    WHERE gm.id > 0
-                    ORDER BY gm.id
-                ) AS f
-            ) AS g
-            CROSS APPLY (
-                SELECT TOP (1)
-                    m.id, m.topic, m.due_at, m.attempt,
-                    CASE
-                        WHEN EXISTS (SELECT 1 FROM {{ box.paused }} AS p WHERE p.topic_key = m.topic + N'.') THEN 1
-                        ELSE 0
-                    END AS is_paused
-                FROM {{ box.group_member }} AS gm
-                INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = gm.id
-                WHERE gm.group_key = g.group_key
-                ORDER BY gm.id
-            ) AS h
-            CROSS APPLY (
-                SELECT TOP (1) {{ since }} AS since
-                FROM {{ box.group_member }} AS gm
-                INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = gm.id
-                WHERE gm.group_key = g.group_key AND gm.id > h.id
-                ORDER BY gm.id
-            ) AS n
-            WHERE (h.due_at > @now_at OR h.is_paused = 1)
+            {{ groups.waiting_heads(1000) | indent(8) }}
+                AND (h.due_at > @now_at OR h.is_paused = 1)
                 AND @is_paused = 0
                 AND n.since < DATEADD(MINUTE, -5, @now_at)
-                AND NOT EXISTS (
-                    SELECT 1 FROM {{ box.lease }} AS l WHERE l.group_key = g.group_key AND l.group_key IS NOT NULL
-                )
             ORDER BY n.since
     {% endcall %}
 

@@ -1,8 +1,7 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/clock.sql" as clock with context %}
+{% import "macros/groups.sql" as groups with context %}
 {% import "macros/stats.sql" as stats with context %}
-{% set came_at = "m.first_seen_at" if kind == "inbox" else "m.created_at" %}
-{% set since = "CASE WHEN m.due_at > " ~ came_at ~ " THEN m.due_at ELSE " ~ came_at ~ " END" %}
 
 -- One box's part of metrics.
 -- returns: box, topic, ready, scheduled, in_flight, done, dead, given_up, expired_leases, oldest_ready_seconds, oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds; into #pysqlbox_metrics, by topic, the total last, with a null topic
@@ -61,38 +60,10 @@ BEGIN
 
     -- The groups of the oldest ten thousand members whose head is not due yet or of a paused topic, while the one behind it
     -- is due.
-    SELECT @blocked = COUNT_BIG(*), @blocked_since = MIN(CASE WHEN n.since > h.since THEN n.since ELSE h.since END)
-    FROM (
-        SELECT DISTINCT f.group_key
-        FROM (
-            SELECT TOP (10000) gm.group_key
-            FROM {{ box.group_member }} AS gm WITH (FORCESEEK)
-            WHERE gm.id > 0
-            ORDER BY gm.id
-        ) AS f
-    ) AS g
-    CROSS APPLY (
-        SELECT TOP (1)
-            m.id, {{ came_at }} AS since,
-            CASE
-                WHEN m.due_at > @now_at OR @is_paused = 1 THEN 1
-                WHEN EXISTS (SELECT 1 FROM {{ box.paused }} AS p WHERE p.topic_key = m.topic + N'.') THEN 1
-                ELSE 0
-            END AS is_blocking
-        FROM {{ box.group_member }} AS gm
-        INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = gm.id
-        WHERE gm.group_key = g.group_key
-        ORDER BY gm.id
-    ) AS h
-    CROSS APPLY (
-        SELECT TOP (1) {{ since }} AS since
-        FROM {{ box.group_member }} AS gm
-        INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = gm.id
-        WHERE gm.group_key = g.group_key AND gm.id > h.id
-        ORDER BY gm.id
-    ) AS n
-    WHERE h.is_blocking = 1 AND h.since <= @now_at AND n.since <= @now_at
-        AND NOT EXISTS (SELECT 1 FROM {{ box.lease }} AS l WHERE l.group_key = g.group_key AND l.group_key IS NOT NULL);
+    SELECT @blocked = COUNT_BIG(*), @blocked_since = MIN(CASE WHEN n.since > h.came_at THEN n.since ELSE h.came_at END)
+    {{ groups.waiting_heads(10000) }}
+        AND (h.due_at > @now_at OR h.is_paused = 1 OR @is_paused = 1)
+        AND h.came_at <= @now_at AND n.since <= @now_at;
 
     SET @upkeep_at = (
         SELECT e.last_seen_at

@@ -115,7 +115,8 @@ BEGIN
     SET @before_at = {{ times.before(clock.now(), "@window_seconds") | indent(4) }};
     INSERT INTO @key (dedup_key)
     SELECT TOP (@batch_size) d.dedup_key
-    FROM {{ box.dedup }} AS d WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK)
+    FROM {{ box.dedup }} AS d
+        WITH (READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK ({{ key.ix_dedup_age }} (seen_at)))
     WHERE d.seen_at <= @before_at
     ORDER BY d.seen_at;
 
