@@ -29,7 +29,7 @@ DOCTORS = {name for name in TEXTS if name.endswith("_doctor") or name.startswith
 """Parts of doctor, which has begun for them; they only read: what they catch leaves nothing half done."""
 WORKING = sorted(TEXTS.keys() - CHECKERS - EXPLAINING - DOCTORS)
 _BEGIN = re.compile(
-    r"\bAS\nBEGIN\n    SET NOCOUNT, XACT_ABORT ON;\n"
+    r"\bAS\nBEGIN\n    SET NOCOUNT, XACT_ABORT ON;\n    SET ROWCOUNT 0;\n"
     r"    IF SERVERPROPERTY\('Babelfish'\) IS NULL\n        SET TRANSACTION ISOLATION LEVEL READ COMMITTED;\n"
 )
 _OFF = re.compile(

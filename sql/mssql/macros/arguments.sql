@@ -29,11 +29,15 @@ returns, and the isolation level too.
 The isolation level is the procedure's own: READPAST fails under SERIALIZABLE and SNAPSHOT, and what is decided under
 a lock must be read as it is then. Babelfish knows one level and refuses to change over within a transaction.
 
+So is how many rows a statement may move: under a caller's SET ROWCOUNT half of a batch would be written, with a sign of
+success. It is the caller's again when the procedure returns.
+
 Lines behind the first are indented by four; deeper down use `| indent(4)`.
 -#}
 
 {% macro begin() -%}
     SET NOCOUNT, XACT_ABORT ON;
+    SET ROWCOUNT 0;
     IF SERVERPROPERTY('Babelfish') IS NULL
         SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
     DECLARE @callers_depth int = @@TRANCOUNT;
