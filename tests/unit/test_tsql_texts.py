@@ -92,7 +92,7 @@ def test_reading_by_a_key_that_decides_does_not_read_versions() -> None:
     """Behind a key's lock the last committed row counts, and one that is just being deleted is waited for."""
     for name in ("_outbox_enqueue", "_inbox_enqueue", "inbox_already_processed", "ledger_try_begin"):
         behind = TEXTS[name].partition("sp_getapplock")[2]
-        assert "WITH (ROWLOCK, READCOMMITTEDLOCK)" in behind
+        assert "WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)" in behind
 
 
 def test_batches_lock_their_keys_in_the_order_of_their_numbers() -> None:
