@@ -152,9 +152,9 @@ class HttpLedger:
             _moment(found["lastSeen"]), _moment(found.get("leaseUntil")), None,
         )  # fmt: skip
 
-    def is_processed(self, key: str) -> bool:
+    def is_processed(self, key: str, *, connection: Any = None) -> bool:
         """Whether a key was handled; one that somebody is handling now was not yet."""
-        return self.get(key).status == "Processed"
+        return self.get(key, connection=connection).status == "Processed"
 
     def cleanup(self, retention_seconds: Delay, *, batch_size: int = 1000) -> int:
         """Not by HTTP: the service's database is cleaned by its own upkeep."""

@@ -2,7 +2,7 @@
 
 A broker delivers at least once. A consumer therefore asks the ledger before it handles a message ::
 
-    once = Idempotent(db, bus="rabbitmq", group="billing")
+    once = Idempotent(db, bus="rabbitmq", group="billing", lease=60, release_on_error=True)
 
     @once("order.created", message_id=lambda delivery: delivery.headers["id"])
     def handle(delivery): ...
@@ -11,10 +11,12 @@ A broker delivers at least once. A consumer therefore asks the ledger before it 
         if mine:
             ...
 
-Two styles. With a *lease*, the default, whoever takes a key has that long: a consumer that crashes loses it,
-a handler that raises gives it back, and meanwhile others are told Busy, so that the broker delivers again
-later. *Mark before handle* (``lease=None``) takes a key for good before the handler runs: a message is
-handled at most once, and one whose handler failed not again unless ``release_on_error`` is set.
+Two styles. With a *lease* whoever takes a key has that long: a consumer that crashes loses it, and meanwhile
+others are told Busy, so that the broker delivers again later. *Mark before handle* (``lease=None``, the
+default) takes a key for good before the handler runs: a message is handled at most once. A handler that
+raises gives its key back if ``release_on_error`` is set; else it keeps it, for good or until its lease ends.
+
+With ``enabled=False`` nothing is asked and nothing is marked: every handler runs.
 
 With ``connection=`` everything happens in the caller's transaction: the mark commits with the handler's own
 work, and a rollback takes both back. A second consumer of the key then waits until the first one's
@@ -133,7 +135,7 @@ class Attempt:
     ) -> None:
         self.key = key
         self.status: str | None = None
-        """Acquired, Processed or Busy; None before it began."""
+        """Acquired, Processed or Busy; None before it began, and where the ledger is not enabled."""
         self.lost = False
         """Whether the lease ran out and somebody else took the key before the handler had ended."""
         self._rules = rules
@@ -142,10 +144,11 @@ class Attempt:
         self._lease_id: UUID | None = None
 
     def __bool__(self) -> bool:
-        return self._lease_id is not None
+        return self._lease_id is not None or not self._rules.enabled
 
     def __enter__(self) -> Self:
-        self._take(self._begin())
+        if self._rules.enabled:
+            self._take(self._begin())
         return self
 
     def __exit__(
@@ -154,6 +157,8 @@ class Attempt:
         self._end(error)
 
     async def __aenter__(self) -> Self:
+        if not self._rules.enabled:
+            return self
         begun = asyncio.ensure_future(self._begin_async())
         try:
             claim = await asyncio.shield(begun)
@@ -245,10 +250,11 @@ class IdempotentOptions(TypedDict, total=False):
 
     bus: Required[str]
     group: Required[str]
+    release_on_error: bool
     lease: float | timedelta | None
-    release_on_error: bool | None
-    on_busy: OnBusy | None
     retention: timedelta
+    enabled: bool
+    on_busy: OnBusy | None
     owner: str | None
 
 
@@ -257,46 +263,49 @@ class Idempotent(Generic[Kind]):
 
     @overload
     def __init__(
-        self: Idempotent[AsyncLedger], db: AsyncDeployment | AsyncLedger, **options: Unpack[IdempotentOptions]
+        self: Idempotent[AsyncLedger],
+        store: AsyncDeployment | AsyncLedger,
+        **options: Unpack[IdempotentOptions],
     ) -> None: ...
 
     @overload
     def __init__(
-        self: Idempotent[Blocking], db: Deployment | Blocking, **options: Unpack[IdempotentOptions]
+        self: Idempotent[Blocking], store: Deployment | Blocking, **options: Unpack[IdempotentOptions]
     ) -> None: ...
 
     def __init__(
         self,
-        db: Deployment | AsyncDeployment | Ledger | AsyncLedger | HttpLedger,
+        store: Deployment | AsyncDeployment | Ledger | AsyncLedger | HttpLedger,
         *,
         bus: str,
         group: str,
-        lease: float | timedelta | None = 60,
-        release_on_error: bool | None = None,
-        on_busy: OnBusy | None = None,
+        release_on_error: bool = False,
+        lease: float | timedelta | None = None,
         retention: timedelta = timedelta(days=7),
+        enabled: bool = True,
+        on_busy: OnBusy | None = None,
         owner: str | None = None,
     ) -> None:
-        """``db`` is a deployment or its ledger, or that of a service, which knows no caller's connections.
+        """``store`` is a deployment or its ledger, or that of a service, which knows no caller's connections.
 
         With ``connect_async``'s deployment the handlers are coroutine functions, and the other methods are
         awaited; else handlers may be either.
 
-        ``lease=None`` marks before it handles; then a failed handler keeps its claim and Busy is skipped.
-
-        With a lease a failed handler releases it and Busy raises, unless told otherwise.
+        ``lease=None`` marks before it handles, for good; then a Busy key is skipped. With a lease it raises
+        ``Busy``, unless ``on_busy`` says otherwise. ``enabled=False``: every handler runs, unasked.
         """
         if on_busy not in (None, "raise", "skip"):
             raise InvalidArgument("on_busy: must be 'raise' or 'skip'")
         if retention <= timedelta(0):
             raise InvalidArgument("retention: must be above 0")
-        self.ledger = cast(Kind, getattr(db, "ledger", db))
+        self.ledger = cast(Kind, getattr(store, "ledger", store))
         self.bus = bus
         self.group = group
         self.lease_seconds = _lease_seconds(lease)
-        self.release_on_error = lease is not None if release_on_error is None else release_on_error
+        self.release_on_error = release_on_error
         self.on_busy = on_busy or ("skip" if lease is None else "raise")
         self.retention = retention
+        self.enabled = enabled
         self.owner = (owner or f"{socket.gethostname()}:{os.getpid()}")[:255]
         ledger_key(bus, group, "alias", "id")
 
@@ -304,7 +313,7 @@ class Idempotent(Generic[Kind]):
         """The ledger for those who wait; an AsyncDeployment's answers only those who await it."""
         if isinstance(self.ledger, AsyncLedger):
             raise InvalidArgument(
-                "db: must be of connect(); an AsyncDeployment is for coroutine functions and async with"
+                "store: must be of connect(); an AsyncDeployment is for coroutine functions and async with"
             )
         return self.ledger
 
@@ -383,8 +392,7 @@ class Idempotent(Generic[Kind]):
         """Whether a key was handled; one that somebody is handling now was not yet."""
 
         def steps() -> _Asking[bool]:
-            entry = yield self.ledger.get(key, connection=connection)
-            return bool(entry.status == "Processed")
+            return bool((yield self.ledger.is_processed(key, connection=connection)))
 
         return self._ask(steps())
 

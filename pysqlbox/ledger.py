@@ -70,6 +70,12 @@ class LedgerMethods(Named):
         return LedgerEntry(*rows[0])
 
     @routine
+    def is_processed(self, key: str, *, connection: Any = None) -> Steps[bool]:
+        """Whether a key was handled; one that somebody is handling now was not yet."""
+        rows = yield self._call("get", {"key": key}, connection, repeat=True)
+        return LedgerEntry(*rows[0]).status == "Processed"
+
+    @routine
     def list(
         self,
         prefix: str | None = None,

@@ -1,6 +1,7 @@
 """A consumer of RabbitMQ that handles each message once, however often the broker delivers it.
 
-    once = Idempotent(db, bus="rabbitmq", group="billing")          # or HttpLedger(url, token)
+    once = Idempotent(db, bus="rabbitmq", group="billing", lease=60, release_on_error=True)
+    # or Idempotent(HttpLedger(url, token), …)
     Consumer(once, "amqp://broker", "orders", handle).run()
 
 The key of a message is ``{bus}:{group}:{alias}:{id}``: the id is its header ``IdempotencyKey``, else its

@@ -28,7 +28,7 @@ def main(url: str, schema: str, broker: str, queue: str, journal: str, mode: str
             time.sleep(1)
 
     with pysqlbox.connect(url, schema=schema) as db:
-        once = Idempotent(db, bus="rabbitmq", group="billing", lease=600)
+        once = Idempotent(db, bus="rabbitmq", group="billing", lease=600, release_on_error=True)
         if mode == "unacknowledged":
             marked = db.ledger.mark_processed
 

@@ -108,7 +108,7 @@ def test_handlers_run_once(ledger: Ledger | HttpLedger) -> None:
 
 @pytest.mark.parametrize("lease", [30, None])
 def test_a_handler_that_fails(ledger: Ledger | HttpLedger, lease: int | None) -> None:
-    once = Idempotent(ledger, bus="rabbit", group="billing", lease=lease)
+    once = Idempotent(ledger, bus="rabbit", group="billing", lease=lease, release_on_error=lease is not None)
     calls = []
 
     @once("order.created")

@@ -72,7 +72,7 @@ def queue(url: str) -> Iterator[Queue]:
 @pytest.fixture
 def once(deployment: pysqlbox.Deployment) -> Idempotent:
     """The rules of a consumer group."""
-    return Idempotent(deployment, bus="rabbitmq", group="billing", lease=600)
+    return Idempotent(deployment, bus="rabbitmq", group="billing", lease=600, release_on_error=True)
 
 
 @contextmanager
@@ -206,7 +206,7 @@ def test_a_consumer_without_a_database_uses_a_service(deployment: pysqlbox.Deplo
     handled: list[str] = []
     queue.publish(times=3)
     with live(service.app(deployment, dashboard=False)) as address, HttpLedger(address) as ledger:
-        once = Idempotent(ledger, bus="rabbitmq", group="billing")
+        once = Idempotent(ledger, bus="rabbitmq", group="billing", lease=600)
         with consuming(once, queue, lambda d: handled.append(d.message_id)):
             until(lambda: processed(once, "m-1") and queue.left == 0, "it was never handled")
     assert handled == ["m-1"]

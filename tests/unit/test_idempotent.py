@@ -39,14 +39,14 @@ def deployment(db: Database) -> Iterator[pysqlbox.Deployment]:
 
 @pytest.fixture
 def once(deployment: pysqlbox.Deployment) -> Idempotent:
-    """The lease style."""
-    return Idempotent(deployment, bus="rabbit", group="billing", lease=30)
+    """The lease style, whose failed handlers give their keys back."""
+    return Idempotent(deployment, bus="rabbit", group="billing", lease=30, release_on_error=True)
 
 
 @pytest.fixture
 def marking(deployment: pysqlbox.Deployment) -> Idempotent:
     """Mark before handle."""
-    return Idempotent(deployment, bus="rabbit", group="billing", lease=None)
+    return Idempotent(deployment, bus="rabbit", group="billing")
 
 
 def test_a_duplicate_is_skipped(once: Idempotent, db: Database) -> None:
@@ -103,7 +103,7 @@ def test_with_a_lease_a_failed_handler_is_tried_again(once: Idempotent, db: Data
 def test_with_a_lease_the_claim_may_be_kept_until_it_ends(
     deployment: pysqlbox.Deployment, db: Database
 ) -> None:
-    once = Idempotent(deployment, bus="b", group="g", lease=timedelta(seconds=30), release_on_error=False)
+    once = Idempotent(deployment, bus="b", group="g", lease=timedelta(seconds=30))
     key = once.key("alias", "1")
     with pytest.raises(ValueError, match="failed"), once.attempt(key):
         raise ValueError("failed")
@@ -132,7 +132,7 @@ def test_marked_before_a_failed_handler_is_not_tried_again(marking: Idempotent, 
 
 
 def test_marked_before_a_failed_handler_may_release_its_claim(deployment: pysqlbox.Deployment) -> None:
-    marking = Idempotent(deployment, bus="b", group="g", lease=None, release_on_error=True)
+    marking = Idempotent(deployment, bus="b", group="g", release_on_error=True)
     tries = iter([True, False])
 
     @marking("alias")
@@ -144,6 +144,33 @@ def test_marked_before_a_failed_handler_may_release_its_claim(deployment: pysqlb
     with pytest.raises(ValueError, match="failed"):
         handle(Delivery("1"))
     assert handle(Delivery("1")) == "handled"
+
+
+def test_what_is_not_enabled_asks_no_ledger(deployment: pysqlbox.Deployment, db: Database) -> None:
+    once = Idempotent(deployment, bus="b", group="g", enabled=False)
+    calls = []
+
+    @once("alias")
+    def handle(delivery: Delivery) -> None:
+        calls.append(delivery.message_id)
+        if len(calls) == 3:
+            raise ValueError("the third")
+
+    @once("alias")
+    async def handle_async(delivery: Delivery) -> None:
+        calls.append(delivery.message_id)
+
+    for _ in range(2):
+        handle(Delivery("1"))
+    with pytest.raises(ValueError, match="the third"):
+        handle(Delivery("1"))
+    asyncio.run(handle_async(Delivery("1")))
+    assert calls == ["1"] * 4
+    with once.attempt(once.key("alias", "1")) as mine:
+        assert mine
+        assert mine.status is None
+    assert not mine.lost
+    assert db.one("ledger_get", key=once.key("alias", "1"))["attempts"] == 0
 
 
 def test_busy_raises_or_is_skipped(
@@ -344,7 +371,7 @@ def test_an_asynchronous_deployment_serves_coroutine_functions(deployment: pysql
 
     async def main() -> None:
         async with pysqlbox.connect_async(deployment.target, schema=deployment.schema) as db:
-            once = Idempotent(db, bus="b", group="g")
+            once = Idempotent(db, bus="b", group="g", lease=60, release_on_error=True)
 
             @once("alias", message_id=lambda message: message)
             async def handle(message: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from datetime import timedelta
 from uuid import UUID
 
 import pytest
@@ -62,6 +64,16 @@ def test_keys_are_equal_only_if_their_pieces_are(one: tuple[str, ...], other: tu
     assert 1 <= _length(ledger_key(*one)) <= KEY_LENGTH
 
 
+def test_what_is_left_out_is_as_the_contract_has_it() -> None:
+    once = Idempotent(object(), bus="b", group="g")  # type: ignore[call-overload]  # asks nothing yet
+    assert (once.release_on_error, once.lease_seconds, once.retention, once.enabled) == (
+        False, None, timedelta(days=7), True,
+    )  # fmt: skip
+    assert list(inspect.signature(Idempotent.__init__).parameters)[1:8] == [
+        "store", "bus", "group", "release_on_error", "lease", "retention", "enabled",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("piece", ["", None, True, 1.5, b"x"])
 def test_a_piece_that_is_no_name_is_refused(piece: object) -> None:
     with pytest.raises(InvalidArgument, match="message_id"):
@@ -71,7 +83,6 @@ def test_a_piece_that_is_no_name_is_refused(piece: object) -> None:
 
 
 def test_rules_that_make_no_sense_are_refused() -> None:
-    from datetime import timedelta
 
     for options in (
         {"lease": 0},
