@@ -36,7 +36,7 @@ test-mssql: $(VENV)/.stamp-dev $(VENV)/.stamp-odbc ## SQL Server 2019, 2022 and 
 demo: $(VENV)/.stamp-demo ## deploys to an embedded PostgreSQL and shows the main job at work
 	$(BIN)/python -m pysqlbox demo
 
-bench: $(VENV)/.stamp-bench ## pysqlbox beside other queues, an hour and a half (BENCH_ARGS="--quick" tries it out)
+bench: $(VENV)/.stamp-bench ## pysqlbox beside other queues, two hours (BENCH_ARGS="--quick" tries it out)
 	$(BIN)/python -m benchmarks $(BENCH_ARGS)
 
 docs: $(VENV)/.stamp-dev ## the documentation as a site, in build/site (offline; a dead link is an error)

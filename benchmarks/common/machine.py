@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,19 @@ def now() -> str:
 def machine() -> str:
     """CPUs and system in a line."""
     return f"{os.cpu_count()} CPUs, {_cpu_model()}, {platform.system()} {platform.release()}"
+
+
+def commit(checkout: Path, *folders: str) -> str:
+    """The last commit that changed these folders, with "+" where they have been changed since."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(
+            ["git", "-C", str(checkout), *words, "--", *folders], capture_output=True, text=True, check=False
+        )
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    found = git("log", "-1", "--format=%h", "--abbrev=10")
+    return f"{found}+" if found and git("status", "--porcelain") else found or "unknown"
 
 
 def load() -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.peers.environments import Environment, Node, Own, Virtual
+from benchmarks.peers.environments import Environment, Go, Node, Own, Virtual
 
 
 @dataclass(frozen=True)
@@ -15,7 +15,8 @@ class Peer:
     """One queue as it is measured.
 
     `options` go to its program and are told in the results; `source`: where its documentation has them;
-    `prompt_options`: others where it is latency that counts, and for an idle worker.
+    `prompt_options`: others where it is latency that counts, and for an idle worker; `task_options`: what
+    differs from these where handlers take their time and so many run at once.
     `remaining` is SQL for the number of messages that are not finished. `drains_only`: a variant of
     another one, compared by its throughput alone, and under a steady load if `under_load`. `drains`:
     it takes part in the general drain. `backlog`: a
@@ -29,6 +30,7 @@ class Peer:
     source: str
     options: Mapping[str, Any] = field(default_factory=dict)
     prompt_options: Mapping[str, Any] | None = None
+    task_options: Mapping[str, Any] = field(default_factory=dict)
     keeps: str = "deletes finished messages"
     drains_only: bool = False
     under_load: bool | None = None
@@ -52,6 +54,8 @@ class Peer:
         told = json.dumps(dict(self.options)) if self.options else "defaults"
         if self.prompt_options is not None:
             told += f", for latency {json.dumps(dict(self.prompt_options))}"
+        if self.task_options:
+            told += f", for handlers that wait {json.dumps(dict(self.task_options))}"
         return f"{told}: {self.source}"
 
 
@@ -156,9 +160,25 @@ ALL = (
         # The newest may want dependencies that are not out everywhere yet.
         Node("pg_boss_peer.mjs", (("pg-boss", "pg"), ("pg-boss@12.35", "pg"))),
         "SELECT count(*) FROM pgboss.job WHERE name = 'work' AND state < 'completed'",
-        "docs/api/workers.md (batchSize, its size ours; burstWhenBatchFull; dispatch with LISTEN/NOTIFY)",
+        "docs/api/workers.md (batchSize, its size ours; burstWhenBatchFull; dispatch with LISTEN/NOTIFY; "
+        "where handlers take their time one job each, its default, by localConcurrency of them)",
         options={"batchSize": 500, "burstWhenBatchFull": True},
+        task_options={"batchSize": 1},
         keeps="keeps the job until maintenance",
+    ),
+    Peer(
+        "river",
+        Go(
+            "river",
+            (
+                "github.com/riverqueue/river@latest",
+                "github.com/riverqueue/river/riverdriver/riverpgxv5@latest",
+            ),
+        ),
+        "SELECT count(*) FROM river_job WHERE finalized_at IS NULL",
+        "cmd/river/riverbench/river_bench.go (what its own figures are measured with)",
+        options={"max_workers": 2000, "fetch_cooldown_ms": 2, "fetch_poll_ms": 20},
+        keeps="keeps the job until its cleaner comes, a day later",
     ),
     Peer(
         "absurd",

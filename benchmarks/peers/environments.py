@@ -1,4 +1,4 @@
-"""Where each queue is installed: its own virtual environment or node_modules, kept between runs."""
+"""Where each queue is installed: an environment, node_modules or program of its own, kept between runs."""
 
 from __future__ import annotations
 
@@ -122,6 +122,30 @@ class Node(Environment):
                 return
         assert failure is not None
         raise failure
+
+
+@dataclass(frozen=True)
+class Go(Environment):
+    """A program that is built with these modules."""
+
+    folder: str
+    modules: tuple[str, ...]
+
+    def install(self, name: str) -> Installed:
+        """With the go command, as it is configured."""
+        if not shutil.which("go"):
+            raise UnavailableError("go is not installed")
+        folder, source = cache_folder() / name, (SCRIPTS / self.folder / "main.go").read_text()
+        wanted = (*self.modules, source)
+        if not _is_done(folder, wanted):
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            (folder / "main.go").write_text(source)
+            _run(folder, "go", "mod", "init", "bench")
+            _run(folder, "go", "get", *self.modules)
+            _run(folder, "go", "build", "-o", "program", ".")
+            _set_done(folder, wanted)
+        return Installed((str(folder / "program"),), {})
 
 
 def _module(script: str) -> str:

@@ -89,7 +89,9 @@ class Program:
     def environment(self, mode: Mode = "drain", task: Task | None = None) -> dict[str, str]:
         """The program's environment, with the settings for what it is to do."""
         prompt = self.peer.prompt_options
-        options = json.dumps(dict(self.peer.options if mode == "drain" or prompt is None else prompt))
+        chosen = self.peer.options if mode == "drain" or prompt is None else prompt
+        more = self.peer.task_options if task is not None and task.workers is not None else {}
+        options = json.dumps({**chosen, **more})
         wanted = json.dumps(asdict(task)) if task else "{}"
         return {
             **os.environ,

@@ -22,11 +22,14 @@ from benchmarks.suite.server import HELD_SECONDS, Lab
 from benchmarks.suite.store import Store
 
 ROUNDS = 3
+MAX_CONNECTIONS = {"max_connections": "200"}
+"""By default it is 100, and a scenario has 128 that wait."""
 IN_MEMORY = ("tmpfs", "ramfs")
-MUST_AGREE = ("machine", "server", "changed settings")
+SETUP = ("commit", "machine", "server", "changed settings", "file system")
 """What measurements have in common that medians are made of."""
 TOLD_OF_RUNS = (
     "date",
+    "commit",
     "command",
     "rounds",
     "whole",
@@ -62,7 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _write(store)
         return 0
     where = options.server or newest_system_server()
-    settings = {**statistics_settings(where), **dict(option.split("=", 1) for option in options.set)}
+    settings = {
+        **MAX_CONNECTIONS,
+        **statistics_settings(where),
+        **dict(option.split("=", 1) for option in options.set),
+    }
     store.load()
     if not options.resume:
         if len(store) and (plan.only or plan.level) and not options.quick:
@@ -83,14 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"the server's data is on {about['file system']}: nothing is durable there, see --scratch"
             )
         earlier = dict(store.about)
-        other = [name for name in MUST_AGREE if len(store) and earlier.get(name) != about[name]]
-        if other:
-            print(
-                f"{store.path} was measured with another {' and '.join(other)}: these cannot go together; "
-                "leave --resume out, or give --out",
-                file=sys.stderr,
-            )
-            return 2
+        store.enter({name: about[name] for name in SETUP})
         store.start({**earlier, **about})
         ended = "stopped by its time limit"
         try:
@@ -152,7 +152,11 @@ def parser() -> argparse.ArgumentParser:
         default=HELD_SECONDS,
         help=f"how long queues are followed beside an open transaction (default: {HELD_SECONDS:g})",
     )
-    made.add_argument("--resume", action="store_true", help="go on with what an earlier run left")
+    made.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with what an earlier run left; what was measured of another commit or server, anew",
+    )
     made.add_argument("--strict", action="store_true", help="answer 1 if anything was left out or went wrong")
     made.add_argument("--report", action="store_true", help="measure nothing, write pages and plots anew")
     made.add_argument("--server", help="a folder of server programs; default: the newest system server")
@@ -228,6 +232,7 @@ def _about(words: Sequence[str], server: Mapping[str, str], settings: Mapping[st
     """Where and how it is measured."""
     return {
         "command": " ".join(["python -m benchmarks", *machine.telling(words)]),
+        "commit": machine.commit(ROOT, "sql", "pysqlbox"),
         "server": dict(server),
         "changed settings": dict(settings),
         "machine": machine.machine(),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.queue.figures import Spread
-from benchmarks.suite.report import number
+from benchmarks.suite.headline import number
 from benchmarks.suite.runner import Metric, Scenario
 from benchmarks.suite.store import CLIENT_CPU, P50, P99, RATE, SERVER_CPU, SIZE, SIZE_OF, Store
 from benchmarks.suite.summary import DISTRIBUTION, OURS, Part, Result, quantile, summarise
@@ -47,6 +47,7 @@ LOOKS: Mapping[str, Look] = {
     "pg-boss": Look("#999933", "v"),
     "pgqueuer": Look("#aa4499", "^"),
     "procrastinate": Look("#e69f00", "P"),
+    "river": Look("#0f7b8a", "h"),
     "absurd": Look("#3b3b3b", "X"),
     "dbos": Look("#56b4e9", "d"),
     "delete skip locked": Look("#8a97a3", "x", "--", 1.4),

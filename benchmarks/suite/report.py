@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from benchmarks.queue.figures import Spread
+from benchmarks.suite import headline, reading
+from benchmarks.suite.headline import number
 from benchmarks.suite.runner import Metric, Scenario
 from benchmarks.suite.store import CLIENT_CPU, P50, P99, RATE, SERVER_CPU, Store
 from benchmarks.suite.summary import OURS, Part, Result, summarise, thinned
@@ -34,16 +35,8 @@ IN_SHORT: Mapping[str, Sequence[tuple[str, str, str, str]]] = {
     ),
 }
 """The columns of the first table of each level: scenario, variant, value, and the column's head."""
-IN_FRONT = {
-    "worker": "Whole workers, each queue with its own client library and the settings that its documentation "
-    "recommends:",
-    "sql": "and statements alone, without a worker:",
-}
-"""What the front page says before each of these tables."""
 BEGIN = "<!-- benchmarks: python -m benchmarks --report writes from here"
 END = "<!-- benchmarks: to here -->"
-PLACE = "benchmarks/results"
-WIDTH = 118
 LEVELS = {"sql": "Statements and routines", "worker": "Whole workers"}
 READING = (
     "Medians of the rounds; in brackets the lowest and the highest (from four rounds on the quartiles). All "
@@ -59,9 +52,10 @@ def write(
     """Both files; answers their paths. `pictures`: the folder beside them that may have some."""
     parts = summarise(store, scenarios)
     folder.mkdir(parents=True, exist_ok=True)
+    about = {**store.about, "setups": store.setups}
     told = {
-        f"{name}.json": json.dumps(as_data(store.about, parts), indent=1, ensure_ascii=False) + "\n",
-        f"{name}.md": markdown(store.about, parts, folder / pictures),
+        f"{name}.json": json.dumps(as_data(about, parts), indent=1, ensure_ascii=False) + "\n",
+        f"{name}.md": markdown(about, parts, folder / pictures),
     }
     for file, text in told.items():
         (folder / file).write_text(text, encoding="utf-8")
@@ -76,89 +70,10 @@ def write_front_page(page: Path, told: Mapping[str, Any]) -> bool:
     if not begin or not end:
         return False
     rest_of_line = mark.partition("\n")[0]
-    page.write_text(f"{before}{begin}{rest_of_line}\n\n{front_page(told)}\n{end}{after}", encoding="utf-8")
+    page.write_text(
+        f"{before}{begin}{rest_of_line}\n\n{headline.front_page(told)}\n{end}{after}", encoding="utf-8"
+    )
     return True
-
-
-def front_page(told: Mapping[str, Any]) -> str:
-    """The headline picture, a table for each level, and where, when and how this was measured."""
-    lines = [
-        f"![Draining, latency, and a held snapshot, beside other queues]({PLACE}/suite-plots/headline.png)"
-    ]
-    for level, words in IN_FRONT.items():
-        table = in_short(level, told["scenarios"])
-        if table:
-            lines += ["", words, "", *table[:-1]]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            textwrap.fill(_circumstances(told), WIDTH, break_long_words=False, break_on_hyphens=False),
-            "",
-        ]
-    )
-
-
-def _circumstances(told: Mapping[str, Any]) -> str:
-    about = told["about"]
-    shown = {(scenario, variant) for columns in IN_SHORT.values() for scenario, variant, *_ in columns}
-    counts = [
-        result["rounds"]
-        for scenario in told["scenarios"]
-        for result in scenario["results"]
-        if (scenario["name"], result["variant"]) in shown and result["rounds"]
-    ]
-    fewest, most = min(counts, default=0), max(counts, default=0)
-    rounds = f"{most} round{'' if most == 1 else 's'}" if fewest == most else f"{fewest} to {most} rounds"
-    server = about.get("server", {})
-    settings = ", ".join(
-        f"{name} {server[name]}" for name in ("fsync", "synchronous_commit") if name in server
-    )
-    runs = about.get("runs", [about])
-    versions = {
-        name: version
-        for who, ones in about.get("versions", {}).items()
-        for name, version in list(ones.items())[:1]
-        if not who.endswith("T-SQL")
-    }
-    held = _seconds_of("held_snapshot", told)
-    elsewhere = about.get("versions", {}).get("sql: pysqlbox T-SQL")
-    text = [
-        f"Medians of {rounds} in which all take turns, on a private "
-        f"PostgreSQL {server.get('version', '').split(' ')[0]} ({settings}); {about.get('machine', '')}; "
-        f"{runs[-1].get('date', '')}; {', '.join(f'{name} {one}' for name, one in versions.items())}. "
-        "Messages of 200 bytes, empty handlers.",
-    ]
-    if held:
-        text.append(f"The snapshot was held for {held:.0f} s.")
-    if elsewhere:
-        text.append(f"pysqlbox T-SQL ran on {elsewhere.get('server', 'another server')}.")
-    command = f"`{runs[0]['command']}`" if len(runs) == 1 and "command" in runs[0] else "`make bench`"
-    text.append(
-        f"{command} measures it again; [{PLACE}/suite.md]({PLACE}/suite.md) has every scenario with its "
-        "spread, CPU time, WAL and settings. The queues [do not promise the same]"
-        "(benchmarks/README.md#what-is-compared), and [others are better at some things]"
-        "(benchmarks/README.md#where-others-are-better)."
-    )
-    return " ".join(text)
-
-
-def _seconds_of(name: str, told: Mapping[str, Any]) -> float:
-    """How long a scenario was followed: its parts' middles lie that far between nought and the end."""
-    curves = [
-        result["curves"][RATE]
-        for scenario in told["scenarios"]
-        for result in scenario["results"]
-        if scenario["name"] == name and result["curves"].get(RATE)
-    ]
-    return max((curve[0][0] + curve[-1][0] for curve in curves), default=0.0)
-
-
-def number(value: float) -> str:
-    """As many digits as mean something."""
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
 def terminal(store: Store, scenarios: Sequence[Scenario[Any]]) -> str:
@@ -181,7 +96,7 @@ def markdown(about: Mapping[str, Any], parts: Sequence[Part], pictures: Path) ->
     """The whole run as a page; pictures are linked where there are some."""
     lines = ["# Benchmark results", "", "| | |", "|---|---|"]
     lines += [f"| {name} | {value} |" for name, value in _heading(about)]
-    lines += ["", READING, "", *_others_better(parts)]
+    lines += ["", READING, "", *reading.glossary(), "", *_others_better(parts)]
     short = as_data(about, parts)["scenarios"]
     for level, title in LEVELS.items():
         there = [part for part in parts if part.scenario.level == level]
@@ -265,6 +180,7 @@ def _others_better(parts: Sequence[Part]) -> list[str]:
 
 def _heading(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [("run", _run(run)) for run in about.get("runs", [about])]
+    rows += [("measured", _told_setup(setup)) for setup in about.get("setups", [])]
     if about.get("quick"):
         rows.append(("quick", "yes: a try-out, not a measurement"))
     if "machine" in about:
@@ -278,6 +194,12 @@ def _heading(about: Mapping[str, Any]) -> list[tuple[str, str]]:
     if about.get("changed settings"):
         rows.append(("changed settings", ", ".join(f"{k}={v}" for k, v in about["changed settings"].items())))
     return rows
+
+
+def _told_setup(setup: Mapping[str, Any]) -> str:
+    version = setup.get("server", {}).get("version", "").partition(" ")[0]
+    commit, machine = setup.get("commit", "unknown"), setup.get("machine", "")
+    return f"pysqlbox as of commit `{commit}`, PostgreSQL {version}, {machine}"
 
 
 def _run(run: Mapping[str, Any]) -> str:
@@ -299,13 +221,16 @@ def _scenario(
     description = about.get("descriptions", {}).get(scenario.name, "")
     if description and not description.endswith("."):
         description += "."
-    lines = [f"### {scenario.title}", "", f"`{scenario.name}`. {description}".rstrip(), ""]
+    lines = [f"### {scenario.title}", "", f"*{reading.QUESTIONS[scenario.name]}*", ""]
+    lines += [f"`{scenario.name}`. {description}".rstrip(), ""]
     for file in [pictures / f"{scenario.name}{suffix}.png" for suffix in ("", "_cpu", "_size", "_tables")]:
         if file.exists():
             lines += [f"![{scenario.title}]({pictures.name}/{file.name})", ""]
     for part in parts:
         if len(scenario.variants) > 1:
             lines += [f"**{part.variant}**", ""]
+        if part.setup and part.setup != about.get("setups", [{}])[-1]:
+            lines += [f"(Of {_told_setup(part.setup)}.)", ""]
         lines += _table(part)
         problems = [(one.contestant.name, text) for one in part.results for text in one.problems]
         lines += [f"- {name}: {text}" for name, text in problems]
@@ -384,7 +309,7 @@ def as_data(about: Mapping[str, Any], parts: Sequence[Part]) -> dict[str, Any]:
                 "level": scenario.level,
                 "metrics": [asdict(metric) for metric in scenario.metrics],
                 "results": [
-                    {"variant": part.variant, **_result(result)}
+                    {"variant": part.variant, "commit": part.setup.get("commit", ""), **_result(result)}
                     for part in parts
                     if part.scenario is scenario
                     for result in part.results

@@ -56,14 +56,15 @@ class Measured:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A line of the store."""
+    """A line of the store. `setup`: the place, in the store's list, of what it was measured with."""
 
     key: Key
     measured: Measured
+    setup: int = 0
 
     def line(self) -> str:
         """As JSON."""
-        return json.dumps({**asdict(self.key), **asdict(self.measured)})
+        return json.dumps({**asdict(self.key), **asdict(self.measured), "setup": self.setup})
 
     @staticmethod
     def parse(line: str) -> Measurement:
@@ -71,16 +72,29 @@ class Measurement:
         told: dict[str, Any] = json.loads(line)
         key = Key(*(told.pop(name) for name in ("scenario", "variant", "contestant", "round")))
         curves = {name: [(x, y) for x, y in points] for name, points in told.pop("curves").items()}
-        return Measurement(key, Measured(curves=curves, **told))
+        setup = told.pop("setup", 0)
+        return Measurement(key, Measured(curves=curves, **told), setup)
 
 
 class Store:
-    """A file of measurements. Its first line says what they were measured with."""
+    """A file of measurements, and of what they were measured with: a commit, a server, a machine.
+
+    `setups`: those, the newest last, and `current` the place of the one that is measured with now. What was
+    measured with another one is not taken for done, nor compared: a new measurement takes its place.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.about: dict[str, Any] = {}
+        self.setups: list[dict[str, Any]] = []
+        self.current = 0
         self._measurements: dict[Key, Measurement] = {}
+
+    def enter(self, setup: Mapping[str, Any]) -> None:
+        """Measure with this from now on."""
+        if not self.setups or self.setups[-1] != setup:
+            self.setups.append(dict(setup))
+        self.current = len(self.setups) - 1
 
     def load(self) -> None:
         """Read what is there; a last line that was cut off is left out."""
@@ -93,7 +107,8 @@ class Store:
         lines = text.split("\n")
         whole = [line for line in lines[:-1] if line]
         if whole:
-            self.about = json.loads(whole[0])["about"]
+            heading = json.loads(whole[0])
+            self.about, self.setups = heading["about"], heading.get("setups", [])
         for line in whole[1:]:
             measurement = Measurement.parse(line)
             self._measurements[measurement.key] = measurement
@@ -103,33 +118,48 @@ class Store:
         """The compressed file."""
         return self.path.with_name(f"{self.path.name}.gz")
 
+    def newest(self) -> dict[tuple[str, str], int]:
+        """The newest setup that each scenario's variant was measured with."""
+        found: dict[tuple[str, str], int] = {}
+        for one in self:
+            part = (one.key.scenario, one.key.variant)
+            found[part] = max(one.setup, found.get(part, 0))
+        return found
+
     def pack(self) -> None:
-        """Compress what is there; the same measurements make the same file."""
+        """Compress what counts; the same measurements make the same file."""
         if self.path.exists():
+            newest = self.newest()
+            self._measurements = {
+                one.key: one for one in self if one.setup == newest[one.key.scenario, one.key.variant]
+            }
+            self.start(self.about)
             self.packed.write_bytes(gzip.compress(self.path.read_bytes(), mtime=0))
             self.path.unlink()
 
     def clear(self) -> None:
         """Forget what was read; the file stays until the next start."""
         self.about = {}
+        self.setups = []
         self._measurements = {}
 
     def start(self, about: Mapping[str, Any]) -> None:
         """Write what is known anew, under this heading."""
         self.about = dict(about)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [json.dumps({"about": self.about}), *(m.line() for m in self._measurements.values())]
+        heading = json.dumps({"about": self.about, "setups": self.setups})
+        lines = [heading, *(m.line() for m in self._measurements.values())]
         self.path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
     def add(self, key: Key, measured: Measured) -> None:
         """Keep one."""
-        measurement = Measurement(key, measured)
+        measurement = Measurement(key, measured, self.current)
         self._measurements[key] = measurement
         with self.path.open("a") as file:
             file.write(measurement.line() + "\n")
 
     def __contains__(self, key: Key) -> bool:
-        return key in self._measurements
+        return key in self._measurements and self._measurements[key].setup == self.current
 
     def __iter__(self) -> Iterator[Measurement]:
         return iter(list(self._measurements.values()))

@@ -8,14 +8,13 @@ from typing import Any
 
 from benchmarks.queue.figures import Spread
 from benchmarks.suite.runner import Contestant, Metric, Scenario
-from benchmarks.suite.store import P50, P99, Curve, Measurement, Store
+from benchmarks.suite.store import P99, Curve, Measurement, Store
 
 OURS = "pysqlbox"
 """The contestant that the others are compared with, in the same round."""
 DISTRIBUTION = "distribution"
-"""Curves of this name are (share of the messages, milliseconds): rounds are pooled for the percentiles."""
+"""Curves of this name are (share of the messages, milliseconds): pictures have those of all rounds pooled."""
 POINTS = 60
-_PERCENTILES = {P50: 0.5, P99: 0.99}
 ENOUGH = 100
 """Fewer messages have no 99th percentile worth the name."""
 
@@ -39,11 +38,15 @@ class Result:
 
 @dataclass(frozen=True)
 class Part:
-    """A scenario's variant: its results, the best headline first, floors last."""
+    """A scenario's variant: its results, the best headline first, floors last.
+
+    `setup`: what they were measured with, all of them.
+    """
 
     scenario: Scenario[Any]
     variant: str
     results: Sequence[Result]
+    setup: Mapping[str, Any]
 
     @property
     def headline(self) -> Metric:
@@ -56,11 +59,13 @@ class Part:
 
 
 def summarise(store: Store, scenarios: Sequence[Scenario[Any]]) -> list[Part]:
-    """Every variant of which there is a measurement, in the order of the scenarios."""
+    """Every variant of which there is a measurement, in the order of the scenarios; of the newest setup."""
     found: dict[tuple[str, str, str], list[Measurement]] = {}
+    newest = store.newest()
     for measurement in store:
         key = measurement.key
-        found.setdefault((key.scenario, key.variant, key.contestant), []).append(measurement)
+        if measurement.setup == newest[key.scenario, key.variant]:
+            found.setdefault((key.scenario, key.variant, key.contestant), []).append(measurement)
     parts = []
     for scenario in scenarios:
         for variant in scenario.variants:
@@ -72,7 +77,9 @@ def summarise(store: Store, scenarios: Sequence[Scenario[Any]]) -> list[Part]:
             if taken:
                 by_name = {one.name: one for one in scenario.contestants}
                 results = [_result(scenario, by_name[name], taken) for name in taken]
-                parts.append(Part(scenario, variant, _ordered(scenario, results)))
+                setup = newest[scenario.name, variant]
+                told = store.setups[setup] if setup < len(store.setups) else {}
+                parts.append(Part(scenario, variant, _ordered(scenario, results), told))
     return parts
 
 
@@ -124,10 +131,6 @@ def _result(
     ]
     if distributions:
         curves[DISTRIBUTION] = pooled(distributions)
-        for name, share in _PERCENTILES.items():
-            if name in values:
-                old = values[name]
-                values[name] = Spread(quantile(curves[DISTRIBUTION], share), old.low, old.high, old.count)
         if messages < ENOUGH:
             values.pop(P99, None)
     curves |= _typical(scenario, good, values)

@@ -105,7 +105,7 @@ class SqlContestant(Contestant):
     one family fill the same databases. `remaining` is SQL for the number of messages that are not finished,
     or None where that cannot be told. `keeps_in_hand`: a batch is finished by the step after its own.
     `sends_alike`: it puts messages in as the one of its family's name does, so only that one is asked to.
-    `most`: where its backlogs end, if it takes too long to fill them.
+    `most`: where its backlogs end, if it takes too long to fill them. `channel`: where it notifies.
     """
 
     can: ClassVar[frozenset[Ability]]
@@ -114,6 +114,7 @@ class SqlContestant(Contestant):
     keeps_in_hand: bool = False
     sends_alike: bool = False
     most: int | None = None
+    channel: str | None = None
 
     @contextlib.contextmanager
     def place(self, lab: Lab, load: Load | None = None) -> Iterator[str]:

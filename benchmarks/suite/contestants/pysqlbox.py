@@ -105,6 +105,7 @@ class Pysqlbox(SqlContestant):
 
     name = "pysqlbox"
     family = "pysqlbox"
+    channel = BOX
     source = "the routines' headers; claim and ack, two calls a batch"
     keeps = "keeps message and outcome until cleanup"
     can: ClassVar[frozenset[Ability]] = frozenset(

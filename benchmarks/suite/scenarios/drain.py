@@ -57,6 +57,7 @@ class Backlog(SqlScenario):
 
     name: ClassVar[str] = "backlog"
     title: ClassVar[str] = "Drain a backlog of a million, one connection"
+    max_rounds: ClassVar[int | None] = 1
     metrics: ClassVar[tuple[Metric, ...]] = (RATE, *CALLS, *COSTS)
     variants: ClassVar[tuple[str, ...]] = (f"1 connection, batches of {BATCH}",)
     needs: ClassVar[frozenset[Ability]] = frozenset({"drain"})

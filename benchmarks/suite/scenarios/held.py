@@ -52,7 +52,11 @@ class Held(SqlScenario):
 
     def expected_seconds(self, lab: Lab) -> float:
         """The time that it is followed, and a moment."""
-        return _seconds(lab) + 5
+        return self.seconds(lab) + 5
+
+    def seconds(self, lab: Lab) -> float:
+        """How long it is followed."""
+        return lab.seconds(lab.held_seconds, 4)
 
     def takes_part(self, contestant: SqlContestant, variant: str) -> bool:  # noqa: ARG002 - the interface
         """The transaction is held by a connection to PostgreSQL."""
@@ -63,31 +67,33 @@ class HeldSnapshot(Held):
     """Of a transaction that only reads."""
 
     name: ClassVar[str] = "held_snapshot"
+    max_rounds: ClassVar[int | None] = 2
     title: ClassVar[str] = "In and out under a snapshot that is held open"
     variants: ClassVar[tuple[str, ...]] = ("1 connection",)
 
     def describe(self, lab: Lab) -> str:
         """How."""
-        return f"{_done(lab)}, while a read-only transaction keeps its snapshot"
+        return f"{_done(self.seconds(lab))}, while a read-only transaction keeps its snapshot"
 
     def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:  # noqa: ARG002 - the interface
         """With the snapshot from before the first message."""
         with contestant.place(lab, standing(PAYLOAD, RECORDS)) as url, held(url):
-            return follow(lab, contestant, cycle(contestant, url, PAYLOAD, RECORDS, BATCH))
+            return follow(lab, contestant, cycle(contestant, url, PAYLOAD, RECORDS, BATCH), self.seconds(lab))
 
 
 class HeldWriter(Held):
     """Of a transaction that has written, and is idle."""
 
     name: ClassVar[str] = "held_writer"
+    max_rounds: ClassVar[int | None] = 1
     title: ClassVar[str] = "In and out beside a writing transaction that is left open"
     variants: ClassVar[tuple[str, ...]] = (SAME, OTHER)
 
     def describe(self, lab: Lab) -> str:
         """How."""
         return (
-            f"{_done(lab)}, while a transaction that has inserted a row into a table of its own stays open "
-            "and idle, in the same database or in another one of the server"
+            f"{_done(self.seconds(lab))}, while a transaction that has inserted a row into a table of its "
+            "own stays open and idle, in the same database or in another one of the server"
         )
 
     def measure(self, lab: Lab, contestant: SqlContestant, variant: str) -> Measured:
@@ -96,22 +102,27 @@ class HeldWriter(Held):
             url = stack.enter_context(contestant.place(lab, standing(PAYLOAD, RECORDS)))
             elsewhere = lab.database("bystander", lambda _: None) if variant == OTHER else None
             stack.enter_context(writer(stack.enter_context(elsewhere) if elsewhere else url))
-            return follow(lab, contestant, cycle(contestant, url, PAYLOAD, RECORDS, BATCH))
+            return follow(lab, contestant, cycle(contestant, url, PAYLOAD, RECORDS, BATCH), self.seconds(lab))
 
 
 class HeldPaths(Held):
     """Of a transaction that only reads, beside messages that do not go the plain way."""
 
     name: ClassVar[str] = "held_paths"
+    max_rounds: ClassVar[int | None] = 1
     title: ClassVar[str] = "Priorities, a pause, a group, topics under a held snapshot"
     variants: ClassVar[tuple[str, ...]] = tuple(ROUTES)
+
+    def seconds(self, lab: Lab) -> float:
+        """Half as long: there are five of them."""
+        return super().seconds(lab) / 2
 
     def describe(self, lab: Lab) -> str:
         """How."""
         return (
-            f"{_done(lab)}, while a read-only transaction keeps its snapshot; all messages have the same "
-            "priority, or are in one FIFO group, or every second one of the backlog is of a topic that is "
-            "paused, or that claims do not ask for, which name two others"
+            f"{_done(self.seconds(lab))}, while a read-only transaction keeps its snapshot; all messages "
+            "have the same priority, or are in one FIFO group, or every second one of the backlog is of a "
+            "topic that is paused, or that claims do not ask for, which name two others"
         )
 
     def takes_part(self, contestant: SqlContestant, variant: str) -> bool:
@@ -130,7 +141,7 @@ class HeldPaths(Held):
                 contestant.route_bulk(url, PAYLOAD, RECORDS, route),
                 contestant.route_drain(url, BATCH, route),
             )
-            return follow(lab, contestant, contender)
+            return follow(lab, contestant, contender, self.seconds(lab))
 
 
 @contextlib.contextmanager
@@ -144,9 +155,8 @@ def writer(url: str) -> Iterator[None]:
         connection.execute("ROLLBACK")
 
 
-def follow(lab: Lab, contestant: SqlContestant, contender: Contender) -> Measured:
+def follow(lab: Lab, contestant: SqlContestant, contender: Contender, seconds: float) -> Measured:
     """One connection at work for the whole time: the rate over time, its beginning and its end."""
-    seconds = _seconds(lab)
     done = work(lab, contestant, contender, connections=1, seconds=seconds)
     curve = done.curve(seconds / PARTS)
     tenth = max(len(curve) // 10, 1)
@@ -156,12 +166,8 @@ def follow(lab: Lab, contestant: SqlContestant, contender: Contender) -> Measure
     return Measured(measured.values, measured.messages, measured.seconds, {"rate": curve}, measured.problem)
 
 
-def _done(lab: Lab) -> str:
+def _done(seconds: float) -> str:
     return (
-        f"{_seconds(lab):g} s of {RECORDS} messages put in by one call, taken out in batches of {BATCH} from "
+        f"{seconds:g} s of {RECORDS} messages put in by one call, taken out in batches of {BATCH} from "
         "a backlog of 20000"
     )
-
-
-def _seconds(lab: Lab) -> float:
-    return lab.seconds(lab.held_seconds, 4)

@@ -13,6 +13,7 @@ from benchmarks.suite.scenarios.held import HeldPaths, HeldSnapshot, HeldWriter
 from benchmarks.suite.scenarios.joins import Joins
 from benchmarks.suite.scenarios.payload import Payload
 from benchmarks.suite.scenarios.sustained import Sustained
+from benchmarks.suite.scenarios.waiting import Waiting
 
 SCENARIOS: tuple[Scenario[Any], ...] = (
     EnqueueSingle(),
@@ -27,6 +28,7 @@ SCENARIOS: tuple[Scenario[Any], ...] = (
     HeldSnapshot(),
     HeldWriter(),
     HeldPaths(),
+    Waiting(),
     Disk(),
     Sustained(),
 )

@@ -11,7 +11,7 @@ from benchmarks.suite.scenarios.worker.idle import IdleCost
 from benchmarks.suite.scenarios.worker.latency import LatencyHalfLoad, LatencyIdle, LatencySparse
 from benchmarks.suite.scenarios.worker.mixed import Mixed
 from benchmarks.suite.scenarios.worker.pressure import Burst, Oversupply
-from benchmarks.suite.scenarios.worker.steady import Steady
+from benchmarks.suite.scenarios.worker.steady import Steady, SteadyGrid
 
 SCENARIOS: tuple[Scenario[Any], ...] = (
     WorkerDrain(),
@@ -21,6 +21,7 @@ SCENARIOS: tuple[Scenario[Any], ...] = (
     LatencyHalfLoad(),
     LatencySparse(),
     Steady(),
+    SteadyGrid(),
     Burst(),
     Oversupply(),
     Mixed(),

@@ -43,6 +43,10 @@ class WorkerDrain(Scenario[Queue]):
     variants: ClassVar[tuple[str, ...]] = ("1 process", "2 processes", "4 processes")
     contestants = tuple(queue for queue in QUEUES if queue.peer.drains)
 
+    def expected_seconds(self, lab: Lab) -> float:  # noqa: ARG002 - starting takes the longest
+        """Workers start, and work for a moment; some for as long as they are given."""
+        return 6.0
+
     def measure(self, lab: Lab, contestant: Queue, variant: str) -> Measured:
         """From the first handler's start until the database knows that the last message is finished."""
         number, backlog = self.processes(variant), contestant.backlog(self._backlog(lab))

@@ -28,6 +28,11 @@ class IdleCost(Scenario[Queue]):
     )
     variants = ("1 process",)
     contestants = LatencyIdle.contestants
+    max_rounds = 1
+
+    def expected_seconds(self, lab: Lab) -> float:
+        """Settling, and watching."""
+        return lab.seconds(6, 1) + self._seconds(lab) + 3
 
     def measure(self, lab: Lab, contestant: Queue, variant: str) -> Measured:  # noqa: ARG002 - there is one
         """A while."""

@@ -44,6 +44,11 @@ class LatencyIdle(Scenario[Queue]):
     variants = ("1 process",)
     contestants = tuple(queue for queue in QUEUES if not queue.peer.drains_only)
 
+    def expected_seconds(self, lab: Lab) -> float:
+        """As long as the messages take to come, and a worker to start."""
+        messages, milliseconds = self.pace(lab)
+        return messages * milliseconds / 1000 + 4
+
     def measure(self, lab: Lab, contestant: Queue, variant: str) -> Measured:  # noqa: ARG002 - there is one
         """All of them."""
         messages, milliseconds = self.pace(lab)
@@ -73,13 +78,13 @@ class LatencyIdle(Scenario[Queue]):
         messages, milliseconds = self.pace(lab)
         return (
             "From just before the enqueue call to the handler's start. One worker process, otherwise idle, "
-            f"and one producer: {messages} messages a round, about {milliseconds:g} ms apart. Percentiles "
-            "are of the messages of all rounds."
+            f"and one producer: {messages} messages a round, about {milliseconds:g} ms apart. Each "
+            "percentile is of one round, and of the rounds the median is told."
         )
 
     def pace(self, lab: Lab) -> tuple[int, float]:
         """How many messages, and how many milliseconds apart."""
-        return lab.size(400, 40), 50
+        return lab.size(300, 40), 50
 
 
 class LatencySparse(LatencyIdle):
@@ -87,6 +92,7 @@ class LatencySparse(LatencyIdle):
 
     name = "latency_sparse"
     title = "Latency when idle, a message every second"
+    max_rounds = 1
 
     def pace(self, lab: Lab) -> tuple[int, float]:
         """A few."""
@@ -102,6 +108,11 @@ class LatencyHalfLoad(Scenario[Queue]):
     metrics = (P50_METRIC, P99_METRIC, CALL_METRIC, Metric(RATE, "load", "messages/s"))
     variants = ("half load",)
     contestants = LatencyIdle.contestants
+    max_rounds = 2
+
+    def expected_seconds(self, lab: Lab) -> float:
+        """Flat out first."""
+        return lab.seconds(3, 2) + 6
 
     def measure(self, lab: Lab, contestant: Queue, variant: str) -> Measured:  # noqa: ARG002 - there is one
         """First flat out, to see what full load is; then at half of that."""

@@ -180,7 +180,7 @@ class Oversupply(Scenario[Queue]):
 
     @staticmethod
     def _seconds(lab: Lab) -> float:
-        return lab.seconds(30, 2)
+        return lab.seconds(20, 2)
 
 
 def slots(latencies: Sequence[tuple[int, float]], began: int) -> Curve:

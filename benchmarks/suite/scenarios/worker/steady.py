@@ -6,7 +6,8 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import product
+from typing import Any, ClassVar
 
 import psycopg
 
@@ -28,6 +29,9 @@ SAMPLE_SECONDS = 0.1
 FLUSH_SECONDS = 10.0
 LATE = 0.9
 """A load that was missed by more than this share was not the one that is asked about."""
+
+
+OURS = ("pysqlbox", "pysqlbox (coroutines)")
 
 
 @dataclass(frozen=True)
@@ -52,16 +56,22 @@ class Load:
 LOADS = {
     load.variant: load
     for load in (
-        Load(1, 500, 16),
-        Load(1, 2000, 16),
-        Load(1, 2000, 64),
-        Load(1, 2000, 128),
         Load(1, 100, 1),
+        Load(1, 500, 16),
+        Load(1, 2000, 64),
         Load(10, 500, 16),
-        Load(100, 100, 16),
         Load(100, 500, 64),
     )
 }
+ROOM = 0.8
+"""Handlers that would be busy for more than this share of the time are no load that anybody plans for."""
+GRID = {
+    load.variant: load
+    for milliseconds, rate, workers in product((1, 10, 100), (100, 500, 2000), (1, 16, 64, 128))
+    if rate * milliseconds / 1000 <= ROOM * workers
+    for load in (Load(milliseconds, rate, workers),)
+}
+"""Every load that so many handlers can bear."""
 
 
 class Steady(Scenario[Queue]):
@@ -80,8 +90,9 @@ class Steady(Scenario[Queue]):
         Metric(RATE, "load", "messages/s"),
         Metric(OTHERS, "CPU taken by others", "% of the machine", "lower"),
     )
-    variants = tuple(LOADS)
+    variants: ClassVar[tuple[str, ...]] = tuple(LOADS)
     contestants = tuple(queue for queue in QUEUES if queue.peer.takes_load)
+    max_rounds: ClassVar[int | None] = 2
 
     def expected_seconds(self, lab: Lab) -> float:
         """The load, and what is around it."""
@@ -89,7 +100,7 @@ class Steady(Scenario[Queue]):
 
     def measure(self, lab: Lab, contestant: Queue, variant: str) -> Measured:
         """One producer, one worker; the mean time to the end is the mean number of unfinished by the rate."""
-        load, seconds = LOADS[variant], self._seconds(lab)
+        load, seconds = GRID[variant], self._seconds(lab)
         program, count = contestant.program, int(load.rate * seconds)
         unfinished: list[int] = []
         with (
@@ -129,7 +140,18 @@ class Steady(Scenario[Queue]):
 
     @staticmethod
     def _seconds(lab: Lab) -> float:
-        return lab.seconds(6, 1.5)
+        return lab.seconds(5, 1.5)
+
+
+class SteadyGrid(Steady):
+    """The same for every load, of pysqlbox alone."""
+
+    name = "steady_grid"
+    title = "Latency under a steady load, every load"
+    variants = tuple(GRID)
+    contestants = tuple(queue for queue in Steady.contestants if queue.name in OURS)
+    max_rounds = 1
+    opt_in = True
 
 
 def measured(
