@@ -11,6 +11,7 @@ from tests.contract.support import (
     DISTINCT,
     HOSTILE,
     LONG,
+    NIL,
     TOO_LONG,
     Box,
     headers_of,
@@ -177,3 +178,19 @@ def test_ibx_001_sources_and_message_ids_differ_by_case_and_by_trailing_spaces(i
     for (source, message_id), row in zip(keys, rows, strict=True):
         (found,) = inbox.call("find", source=source, message_id=message_id)
         assert found["id"] == row["id"]
+
+
+def test_contract_enqueue_refuses_the_nil_uuid_as_a_message_id(outbox: Box) -> None:
+    """What an unset uuid is in many a language: as a key all but the first message would be duplicates."""
+    for _ in range(2):
+        with refuses("^message_id: must not be the nil uuid"):
+            outbox.enqueue(message_id=NIL)
+        with refuses("^message_id: must not be the nil uuid"):
+            outbox.enqueue_many(outbox.record(), outbox.record(message_id=NIL))
+    assert outbox.count() == 0
+
+
+def test_contract_an_empty_optional_key_is_told_to_be_empty(box: Box) -> None:
+    for name in ("group_id", "collapse_key") + (("dedup_key",) if box.kind == "outbox" else ()):
+        with refuses(f"^{name}: must not be empty$"):
+            box.enqueue(**{name: ""})

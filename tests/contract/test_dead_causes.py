@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from tests.contract.causes import CAUSES, cause_of, random_errors
 from tests.contract.support import HOSTILE, OWNER, Box, Row, by_position, columns, ids, refuses, server_now
 
@@ -148,3 +150,17 @@ def test_contract_dead_causes_have_their_shape(every_box: Box) -> None:
     assert columns(every_box.db, f"{every_box.name}_dead_causes", 5) == COLUMNS
     every_box.made_dead()
     assert len(by_position(every_box.db, f"{every_box.name}_dead_causes", 1)) == 1
+
+
+@pytest.mark.dialect("postgres")
+def test_contract_a_session_where_backslashes_escape_reads_the_same(outbox: Box) -> None:
+    """Old programs switch standard_conforming_strings off; that must not change a routine's text."""
+    made = [die(outbox, error) for error in (r"C:\data\1 is not there", "order 5 not found")]
+    with outbox.db.session() as session:
+        old = outbox.on(session)
+        session.sql("SET standard_conforming_strings = off")
+        session.sql("SET escape_string_warning = off")
+        assert {row["cause"] for row in causes(old)} == {"<path> is not there", "order # not found"}
+        assert ids(old.call("dead_letter_causes")) == made
+        there = {(row["check"], row["subject"], row["level"]) for row in session.call("doctor")}
+    assert there == {(row["check"], row["subject"], row["level"]) for row in outbox.db.call("doctor")}

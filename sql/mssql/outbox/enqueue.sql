@@ -10,7 +10,7 @@
 -- payload: not null; may be empty
 -- correlation_id: up to 255 characters
 -- due_at: not handed out before; null or past is now
--- message_id: one that exists makes the call a duplicate; null draws a time-ordered one
+-- message_id: not the nil uuid; one that exists makes the call a duplicate; null draws a time-ordered one
 -- group_id: FIFO key, 1 to 255 characters
 -- priority: from -32768 to 32767, higher first
 -- dedup_key: 1 to 255 characters; a second one within dedup_window_seconds is a duplicate
@@ -60,6 +60,8 @@ BEGIN
     {{ arguments.check_by(box._explain ~ """
             @topic, @payload, @correlation_id, @dedup_key, @due_at, @group_id, @priority, @collapse_key, @expires_at,
             @headers, @created_at, @delay_seconds""") }}
+    IF @message_id = '00000000-0000-0000-0000-000000000000'
+    {{ arguments.reject("message_id", "must not be the nil uuid") }}
 
     BEGIN TRANSACTION;
     SET @now_at = {{ clock.now() }};

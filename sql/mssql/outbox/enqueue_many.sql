@@ -162,6 +162,12 @@ BEGIN
             OR {{ records.is_no("float", "r.delay_seconds") }}
     )
     {{ arguments.reject("messages", "every record must be an object, with values of the right types") }}
+    IF EXISTS (
+        SELECT 1
+        FROM @raw AS r
+        WHERE TRY_CONVERT(uniqueidentifier, r.message_id) = '00000000-0000-0000-0000-000000000000'
+    )
+    {{ arguments.reject("message_id", "must not be the nil uuid") }}
 
     SELECT TOP (1) @broken = v.broken
     FROM @raw AS r

@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION {{ db.audit_cleanup }}(retention_seconds numeric, batch_size integer DEFAULT 1000)
+CREATE OR REPLACE FUNCTION {{ db.audit_cleanup }}(retention_seconds double precision, batch_size integer DEFAULT 1000)
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -23,7 +23,7 @@ BEGIN
     WHERE a.ctid = ANY (ARRAY(
         SELECT c.ctid
         FROM {{ db.audit }} AS c
-        WHERE c.changed_at <= now_at - make_interval(secs => retention_seconds::double precision)
+        WHERE c.changed_at <= now_at - make_interval(secs => retention_seconds)
         ORDER BY c.changed_at
         LIMIT batch_size
         FOR UPDATE SKIP LOCKED

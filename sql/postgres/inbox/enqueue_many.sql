@@ -3,6 +3,8 @@ CREATE OR REPLACE FUNCTION {{ box.enqueue_many }}(messages jsonb)
 RETURNS TABLE (ordinal bigint, id bigint, outcome text, hash_mismatch boolean)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET timezone = 'UTC'
+SET datestyle = 'ISO, YMD'
 SET enable_seqscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan

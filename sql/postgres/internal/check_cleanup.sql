@@ -1,5 +1,5 @@
 -- after: reject
-CREATE OR REPLACE FUNCTION {{ db._check_cleanup }}(retention_seconds numeric, batch_size integer)
+CREATE OR REPLACE FUNCTION {{ db._check_cleanup }}(retention_seconds double precision, batch_size integer)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -7,7 +7,7 @@ CREATE OR REPLACE FUNCTION {{ db.join_list }}(
     INOUT status text DEFAULT NULL,
     "limit" integer DEFAULT 100,
     after uuid DEFAULT NULL,
-    older_than_seconds numeric DEFAULT NULL,
+    older_than_seconds double precision DEFAULT NULL,
     OUT metadata text,
     OUT created_at timestamptz,
     OUT last_updated_at timestamptz
@@ -40,7 +40,7 @@ BEGIN
     ELSIF older_than_seconds NOT BETWEEN 0 AND 1000000000 THEN
         PERFORM {{ db._reject }}('older_than_seconds', 'must be from 0 to 1000000000');
     END IF;
-    until_at := {{ db._now }}() - make_interval(secs => older_than_seconds::double precision);
+    until_at := {{ db._now }}() - make_interval(secs => older_than_seconds);
     IF after IS NOT NULL THEN
         SELECT j.no INTO after_no FROM {{ db.join }} AS j WHERE j.join_id = after;
         IF after_no IS NULL THEN
@@ -78,7 +78,7 @@ CREATE OR REPLACE FUNCTION {{ db.join_list }}(
     INOUT status text DEFAULT NULL,
     "limit" integer DEFAULT 100,
     after uuid DEFAULT NULL,
-    older_than_seconds numeric DEFAULT NULL,
+    older_than_seconds double precision DEFAULT NULL,
     OUT metadata text,
     OUT created_at timestamptz,
     OUT last_updated_at timestamptz

@@ -1,4 +1,4 @@
-CREATE OR REPLACE FUNCTION {{ db.ledger_cleanup }}(retention_seconds numeric, batch_size integer DEFAULT 1000)
+CREATE OR REPLACE FUNCTION {{ db.ledger_cleanup }}(retention_seconds double precision, batch_size integer DEFAULT 1000)
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -24,7 +24,7 @@ BEGIN
     WHERE l.ctid = ANY (ARRAY(
         SELECT c.ctid
         FROM {{ db.ledger }} AS c
-        WHERE c.last_seen_at <= now_at - make_interval(secs => retention_seconds::double precision)
+        WHERE c.last_seen_at <= now_at - make_interval(secs => retention_seconds)
             -- As the index has it, so that it is used; then what of that may go.
             AND (c.state <> 'Acquired' OR c.lease_until IS NOT NULL)
             AND (c.state <> 'Acquired' OR c.lease_until <= now_at)

@@ -12,6 +12,7 @@
 RETURNS TABLE ("check" text, level text, subject text, detail text, advice text)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
 SET lock_timeout = '100ms'
 SET jit = off
 {%- endmacro %}

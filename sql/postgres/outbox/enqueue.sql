@@ -28,7 +28,7 @@ AS $$
     -- payload: not null; may be empty
     -- correlation_id: up to 255 characters
     -- due_at: not handed out before; null or past is now
-    -- message_id: one that exists makes the call a duplicate; null draws a time-ordered one
+    -- message_id: not the nil uuid; one that exists makes the call a duplicate; null draws a time-ordered one
     -- group_id: FIFO key, 1 to 255 characters
     -- priority: from -32768 to 32767, higher first
     -- dedup_key: 1 to 255 characters; a second one within dedup_window_seconds is a duplicate
@@ -59,6 +59,8 @@ BEGIN
         THEN
             PERFORM {{ box._explain }}(topic, payload, correlation_id, dedup_key, due_at, group_id, level, collapse_key,
                 expires_at, headers, created_at, delay_seconds);
+        ELSIF message_id = '00000000-0000-0000-0000-000000000000' THEN
+            PERFORM {{ db._reject }}('message_id', 'must not be the nil uuid');
         END IF;
     END IF;
     -- First the xid, then the number, then the clock: the low marks rest on that.

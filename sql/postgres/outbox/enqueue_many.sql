@@ -3,6 +3,8 @@ CREATE OR REPLACE FUNCTION {{ box.enqueue_many }}(messages jsonb)
 RETURNS TABLE (ordinal bigint, id bigint, message_id uuid, outcome text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET timezone = 'UTC'
+SET datestyle = 'ISO, YMD'
 SET enable_seqscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan
@@ -61,6 +63,8 @@ BEGIN
                 expires_at, headers, created_at, delay_seconds, place
             )
             WHERE CASE
+                WHEN o.message_id = '00000000-0000-0000-0000-000000000000'
+                    THEN {{ db._reject }}('message_id', 'must not be the nil uuid')
                 WHEN {{ box._valid }}(o.topic, o.payload, o.correlation_id, o.dedup_key, o.due_at, o.group_id,
                     coalesce(o.priority, 0), o.collapse_key, o.expires_at, o.headers, o.created_at, o.delay_seconds)
                     THEN true

@@ -29,6 +29,7 @@ AS $$
 DECLARE
     argument text;
     content text;
+    moment timestamptz;
 BEGIN
     IF payload IS NULL THEN
         PERFORM {{ db._reject }}('payload', 'must not be null');
@@ -55,11 +56,25 @@ BEGIN
         ('collapse_key', collapse_key)
     LOOP
         IF content = '' AND argument <> 'correlation_id' THEN
-            PERFORM {{ db._reject }}(argument, 'must not be null or empty');
+            PERFORM {{ db._reject }}(
+                argument,
+                CASE WHEN argument IN ('dedup_key', 'group_id', 'collapse_key') THEN 'must not be empty' ELSE 'must not be null or empty' END
+            );
         ELSIF length(content) > 255 THEN
             PERFORM {{ db._reject }}(argument, 'must not be longer than 255 characters');
         END IF;
     END LOOP;
-    RETURN {{ db._reject }}('due_at, expires_at, created_at, received_at', 'must be finite times');
+    FOR argument, moment IN
+        VALUES
+        ('due_at', due_at),
+        ('expires_at', expires_at),
+        ({{ ("received_at" if kind == "inbox" else "created_at") | literal }}, created_at)
+    LOOP
+        IF moment < '0001-01-01 00:00:00+00' OR moment >= '10000-01-01 00:00:00+00' THEN
+            PERFORM {{ db._reject }}(argument, 'must be of the years 1 to 9999');
+        END IF;
+    END LOOP;
+    -- Only a rule that is forgotten here leads this far.
+    RETURN {{ db._reject }}('messages', 'every rule of enqueue must be kept');
 END;
 $$;

@@ -21,6 +21,7 @@ RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$
     -- Whether a message may be enqueued: a yes or no that the planner inlines. _explain tells which rule was broken.
+    -- Times are those that every client can read: a claim with another one in it would fail there, leases and all.
     -- returns: boolean; null counts as no
     -- errors: none
     -- locks: none
@@ -32,12 +33,12 @@ AS $$
         AND (correlation_id IS NULL OR length(correlation_id) <= 255)
         AND (dedup_key IS NULL OR (dedup_key <> '' AND length(dedup_key) <= 255))
 {% endif %}
-        AND (due_at IS NULL OR isfinite(due_at))
+        AND (due_at IS NULL OR (due_at >= '0001-01-01 00:00:00+00' AND due_at < '10000-01-01 00:00:00+00'))
         AND (group_id IS NULL OR (group_id <> '' AND length(group_id) <= 255))
         AND priority BETWEEN -32768 AND 32767
         AND (collapse_key IS NULL OR (collapse_key <> '' AND length(collapse_key) <= 255))
-        AND (expires_at IS NULL OR isfinite(expires_at))
+        AND (expires_at IS NULL OR (expires_at >= '0001-01-01 00:00:00+00' AND expires_at < '10000-01-01 00:00:00+00'))
         AND (headers IS NULL OR jsonb_typeof(headers) = 'object')
-        AND (created_at IS NULL OR isfinite(created_at))
+        AND (created_at IS NULL OR (created_at >= '0001-01-01 00:00:00+00' AND created_at < '10000-01-01 00:00:00+00'))
         AND (delay_seconds IS NULL OR (delay_seconds >= 0 AND delay_seconds <= 1000000000 AND due_at IS NULL));
 $$;

@@ -1,5 +1,5 @@
 {% import "macros/queue.sql" as queue with context %}
-CREATE OR REPLACE FUNCTION {{ box.cleanup }}(retention_seconds numeric, batch_size integer DEFAULT 1000)
+CREATE OR REPLACE FUNCTION {{ box.cleanup }}(retention_seconds double precision, batch_size integer DEFAULT 1000)
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -36,7 +36,7 @@ DECLARE
     keyed_ids bigint[];
 BEGIN
     PERFORM {{ db._check_cleanup }}(retention_seconds, batch_size);
-    until_at := now_at - make_interval(secs => retention_seconds::double precision);
+    until_at := now_at - make_interval(secs => retention_seconds);
     -- What earlier cleanups have removed may be dead rows yet: the mark leads past them.
     {{ queue.arrive() }};
     PERFORM {{ box._tick }}();

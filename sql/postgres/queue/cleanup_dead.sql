@@ -1,5 +1,5 @@
 {% import "macros/queue.sql" as queue with context %}
-CREATE OR REPLACE FUNCTION {{ box.cleanup_dead }}(retention_seconds numeric, batch_size integer DEFAULT 1000)
+CREATE OR REPLACE FUNCTION {{ box.cleanup_dead }}(retention_seconds double precision, batch_size integer DEFAULT 1000)
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -27,7 +27,7 @@ BEGIN
         WHERE d.ctid = ANY (ARRAY(
             SELECT c.ctid
             FROM {{ box.dead }} AS c
-            WHERE c.died_at <= now_at - make_interval(secs => retention_seconds::double precision)
+            WHERE c.died_at <= now_at - make_interval(secs => retention_seconds)
             ORDER BY c.died_at
             LIMIT batch_size
             FOR UPDATE SKIP LOCKED

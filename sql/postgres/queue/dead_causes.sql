@@ -10,6 +10,7 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
 SET enable_seqscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan

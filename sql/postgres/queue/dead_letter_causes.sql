@@ -9,6 +9,7 @@ CREATE OR REPLACE FUNCTION {{ box.dead_letter_causes }}(
 RETURNS SETOF record
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
 SET enable_seqscan = off
 SET jit = off
 SET plan_cache_mode = force_generic_plan

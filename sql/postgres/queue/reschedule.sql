@@ -30,8 +30,8 @@ DECLARE
 BEGIN
     IF ids IS NULL THEN
         PERFORM {{ db._reject }}('ids', 'must not be null');
-    ELSIF NOT isfinite(due_at) THEN
-        PERFORM {{ db._reject }}('due_at', 'must be a finite time');
+    ELSIF due_at < '0001-01-01 00:00:00+00' OR due_at >= '10000-01-01 00:00:00+00' THEN
+        PERFORM {{ db._reject }}('due_at', 'must be of the years 1 to 9999');
     END IF;
     {{ queue.touch() }};
     now_at := {{ db._now }}();
