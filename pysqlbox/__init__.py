@@ -88,6 +88,7 @@ if TYPE_CHECKING:
         AsyncOutbox,
         Outbox,
     )
+    from pysqlbox.register import AsyncRegister, Register
     from pysqlbox.retry import (
         Retries,
     )
@@ -137,6 +138,7 @@ __all__ = [
     "AsyncJoins",
     "AsyncLedger",
     "AsyncOutbox",
+    "AsyncRegister",
     "AsyncSchedules",
     "Audit",
     "AuditEntry",
@@ -180,6 +182,7 @@ __all__ = [
     "OutboxStore",
     "PackageMissing",
     "PysqlboxError",
+    "Register",
     "Release",
     "Result",
     "Retried",
@@ -215,6 +218,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "async_deployment": ("AsyncDeployment", "connect_async"),
     "audit": ("AsyncAudit", "Audit"),
+    "register": ("AsyncRegister", "Register"),
     "deployment": (
         "Deployment",
         "connect",

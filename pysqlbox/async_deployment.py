@@ -25,6 +25,7 @@ from pysqlbox.ledger import AsyncLedger
 from pysqlbox.locate import locate
 from pysqlbox.names import Kind
 from pysqlbox.outbox import AsyncOutbox
+from pysqlbox.register import AsyncRegister
 from pysqlbox.retry import Retries
 from pysqlbox.schedules import AsyncSchedules
 from pysqlbox.serializer import Serializer
@@ -100,6 +101,7 @@ class AsyncDeployment(DeploymentBase, Awaiting):
         self.ledger = AsyncLedger(self)
         self.schedules = AsyncSchedules(self)
         self.audit = AsyncAudit(self)
+        self.register = AsyncRegister(self)
         self._boxes: dict[str, AsyncOutbox | AsyncInbox] = {"outbox": self.outbox, "inbox": self.inbox}
 
     @overload

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
@@ -271,7 +272,7 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
     def workers(self, *, limit: int = 100, connection: Any = None) -> Steps[_List[WorkerSeen]]:
         """Who holds leases of the box, or was done with something within the last minutes."""
         rows = yield self._call("workers", {"limit": integer("limit", limit)}, connection, repeat=True)
-        return [WorkerSeen(*row) for row in rows]
+        return [_worker_seen(row) for row in rows]
 
     @routine
     def groups(
@@ -375,6 +376,13 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
 
 def _nothing(_rows: list[Values]) -> list[Any]:
     return []
+
+
+def _worker_seen(row: Values) -> WorkerSeen:
+    """A row of the routine; SQL Server's topics come as JSON."""
+    seen = WorkerSeen(*row)
+    topics: Any = seen.topics
+    return replace(seen, topics=json.loads(topics)) if isinstance(topics, str) else seen
 
 
 def _held(owner_token: UUID, ids: Ids) -> dict[str, object]:

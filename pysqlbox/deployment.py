@@ -21,6 +21,7 @@ from pysqlbox.locate import locate
 from pysqlbox.names import Kind
 from pysqlbox.outbox import Outbox
 from pysqlbox.pool import Pool
+from pysqlbox.register import Register
 from pysqlbox.retry import Retries
 from pysqlbox.schedules import Schedules
 from pysqlbox.serializer import Serializer
@@ -96,6 +97,7 @@ class Deployment(DeploymentBase, Blocking):
         self.ledger = Ledger(self)
         self.schedules = Schedules(self)
         self.audit = Audit(self)
+        self.register = Register(self)
         self._boxes: dict[str, Outbox | Inbox] = {"outbox": self.outbox, "inbox": self.inbox}
 
     @overload

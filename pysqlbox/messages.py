@@ -362,13 +362,24 @@ class DeadLetterCause:
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """Who works on a box: what it holds, until when at least, what it has done in the last minutes."""
+    """Who works on a box: what it holds, until when at least, what it has done in the last minutes.
+
+    Who it is stands in the register, where the worker has said so; ``topics`` is None for all of them.
+    """
 
     owner_token: UUID
     in_flight: int
     locked_until: datetime | None
     done_lately: int
     last_done_at: datetime | None
+    name: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    version: str | None = None
+    threads: int | None = None
+    topics: list[str] | None = None
+    started_at: datetime | None = None
+    seen_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,8 @@ RESERVED_BOX_NAMES = frozenset(
         "schema",
         "unit",
         "version",
+        "worker",
+        "workers",
         "yoyo",
     }
 )

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from pysqlbox.arguments import Delay, text_list
 from pysqlbox.deployment import Deployment
-from pysqlbox.errors import InvalidArgument, InvalidState, PysqlboxError
+from pysqlbox.errors import AccessDenied, InvalidArgument, InvalidState, PysqlboxError
 from pysqlbox.names import StoreKey
 from pysqlbox.stores.each import AT_ONCE, report
 from pysqlbox.stores.reports import StoreUpkeep
@@ -25,9 +25,12 @@ __all__ = ["Upkeep"]
 
 _log = logging.getLogger("pysqlbox.upkeep")
 
+#: Workers that have not said anything for longer have ended, or will say anew who they are.
+_SILENT_SECONDS = 86_400.0
+
 
 class Upkeep:
-    """Reaps leases; deletes what was done long ago, dead letters past their lifetime, the ledger's old keys.
+    """Reaps leases; deletes what was done long ago, dead letters past their lifetime, old keys and entries.
 
     Everything goes in short transactions, and several at once do no harm. Keys of deduplication that are past
     their window go with what was done.
@@ -41,6 +44,7 @@ class Upkeep:
         retention: Delay | None = timedelta(days=7),
         dead_retention: Delay | None = None,
         ledger_retention: Delay | None = timedelta(days=30),
+        audit_retention: Delay | None = timedelta(days=365),
         batch_size: int = 1000,
         restart_delay: Delay = 30,
         parallel: int = AT_ONCE,
@@ -48,8 +52,9 @@ class Upkeep:
     ) -> None:
         """``every``: the pause between two rounds; ``restart_delay``: the one after a round that failed.
 
-        ``retention``: how long done messages stay, ``dead_retention`` dead letters and ``ledger_retention``
-        keys of the ledger; None keeps them for ever. ``batch_size``: how many in one transaction.
+        ``retention``: how long done messages stay, ``dead_retention`` dead letters, ``ledger_retention`` keys
+        of the ledger and ``audit_retention`` the audit log; None keeps them for ever. ``batch_size``: how
+        many in one transaction.
         ``parallel``: how many stores at once. ``leases``: also take back those that have run out.
         """
         if not isinstance(source, Deployment | Stores):
@@ -60,6 +65,7 @@ class Upkeep:
         self._retention = _lifetime("retention", retention)
         self._dead_retention = _lifetime("dead_retention", dead_retention)
         self._ledger_retention = _lifetime("ledger_retention", ledger_retention)
+        self._audit_retention = _lifetime("audit_retention", audit_retention)
         self._batch_size = whole("batch_size", batch_size, 1, 10_000)
         self._parallel = whole("parallel", parallel, 1, 1000)
         self._leases = leases
@@ -76,9 +82,9 @@ class Upkeep:
     ) -> list[StoreUpkeep]:
         """Go on until nothing is left to do: a report for each store, or one for the deployment.
 
-        Of all boxes and the ledger, or of those boxes named, and the ledger if ``ledger`` says so; of all
-        stores, or of those with these ``keys``. A store that fails is in its report; a single deployment's
-        error is raised.
+        Of all boxes and what a deployment has one of (ledger, audit log, register of workers), or of those
+        boxes named, and the others if ``ledger`` says so; of all stores, or of those with these ``keys``. A
+        store that fails is in its report; a single deployment's error is raised.
         """
         return self._round(boxes, keys, threading.Event(), ledger)
 
@@ -185,6 +191,10 @@ class Upkeep:
                 yield f"{name} dead", partial(box.cleanup_dead, self._dead_retention, batch_size=size)
         if ledger and self._ledger_retention is not None:
             yield "ledger", partial(db.ledger.cleanup, self._ledger_retention, batch_size=size)
+        if ledger and self._audit_retention is not None:
+            yield "audit", partial(_audit_cleanup, db, self._audit_retention, size)
+        if ledger and self._retention is not None:
+            yield "workers", partial(db.register.cleanup, _SILENT_SECONDS, batch_size=size)
 
     def _until_done(self, step: Callable[[], int], stop: threading.Event) -> int:
         total = 0
@@ -195,6 +205,15 @@ class Upkeep:
                 break
             time.sleep(0)  # whoever waits for the interpreter comes first
         return total
+
+
+def _audit_cleanup(db: Deployment, retention: float, size: int) -> int:
+    """Forget what is old in the audit log, where this login may: it takes an operator's role."""
+    try:
+        return db.audit.cleanup(retention, batch_size=size)
+    except AccessDenied as error:
+        _log.info("the audit log is left to others: %s [%s]", error, db.store)
+        return 0
 
 
 def _pause(name: str, value: Delay) -> float:

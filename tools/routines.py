@@ -15,7 +15,7 @@ from pathlib import Path
 from pysqlbox.deploy.render import Unit, render_units
 from pysqlbox.names import DEFAULT_BOXES, Dialect, NamedBox
 
-FOLDERS = frozenset({"internal", "queue", "outbox", "inbox", "joins", "ledger", "audit", "admin"})
+FOLDERS = frozenset({"internal", "queue", "outbox", "inbox", "joins", "ledger", "audit", "workers", "admin"})
 """The folders whose every file creates one routine."""
 FIELDS = ("returns", "errors", "locks", "role")
 _AFTER = re.compile(r"after:\s*[\w.]+(\s*,\s*[\w.]+)*")  # file names, not a parameter

@@ -68,7 +68,7 @@ def reap(
     if stores_name is not None:
         many.upkeep(
             stores_name, names, every, as_json,
-            retention=None, ledger_retention=None, batch_size=batch_size,
+            retention=None, ledger_retention=None, audit_retention=None, batch_size=batch_size,
         )  # fmt: skip
         return
     with deployment(url, schema) as db:
@@ -86,6 +86,7 @@ def reap(
 )
 @click.option("--dead", type=DURATION, help="Delete dead letters too that are older than this.")
 @click.option("--ledger", type=DURATION, help="Delete the ledger's keys too that are older than this.")
+@click.option("--audit", type=DURATION, help="Delete the audit log's entries too that are older than this.")
 @_every_option
 @_batch_option
 @json_option
@@ -97,13 +98,14 @@ def cleanup(
     retention: timedelta,
     dead: timedelta | None,
     ledger: timedelta | None,
+    audit: timedelta | None,
     every: timedelta | None,
     batch_size: int,
     as_json: bool,
 ) -> None:
     """Delete what was done before the retention, in short transactions.
 
-    Dead letters and the ledger's keys are only deleted on request.
+    Dead letters, the ledger's keys and the audit log are only deleted on request.
 
     \b
     Examples:
@@ -113,11 +115,12 @@ def cleanup(
     if stores_name is not None:
         many.upkeep(
             stores_name, names, every, as_json, leases=False,
-            retention=retention, dead_retention=dead, ledger_retention=ledger, batch_size=batch_size,
+            retention=retention, dead_retention=dead, ledger_retention=ledger,
+            audit_retention=audit, batch_size=batch_size,
         )  # fmt: skip
         return
     with deployment(url, schema) as db:
-        steps = _cleanup_steps(db, names, retention, dead, ledger, batch_size)
+        steps = _cleanup_steps(db, names, retention, dead, ledger, audit, batch_size)
         _run(steps, batch_size, every, "deleted", as_json)
 
 
@@ -127,6 +130,7 @@ def _cleanup_steps(
     retention: timedelta,
     dead: timedelta | None,
     ledger: timedelta | None,
+    audit: timedelta | None,
     batch_size: int,
 ) -> Steps:
     steps: dict[str, Callable[[], int]] = {}
@@ -137,6 +141,8 @@ def _cleanup_steps(
             steps[f"{name} dead letters"] = functools.partial(box.cleanup_dead, dead, batch_size=batch_size)
     if ledger is not None:
         steps["ledger"] = functools.partial(db.ledger.cleanup, ledger, batch_size=batch_size)
+    if audit is not None:
+        steps["audit"] = functools.partial(db.audit.cleanup, audit, batch_size=batch_size)
     return steps
 
 

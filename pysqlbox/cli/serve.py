@@ -19,6 +19,9 @@ from pysqlbox.retry import Retries
 from pysqlbox.stores import Stores
 
 if TYPE_CHECKING:
+    import uvicorn
+    from starlette.applications import Starlette
+
     from pysqlbox.service import Tokens
 
 __all__ = ["serve"]
@@ -135,8 +138,20 @@ def serve(
             timeout_graceful_shutdown=max(1, int(stop_timeout.total_seconds())),
             lifespan="on",
         )
-        uvicorn.Server(config).run(sockets=[listener])
+        _serve(config, application, listener)
     click.echo("stopped", err=True)
+
+
+def _serve(config: uvicorn.Config, application: Starlette, listener: socket.socket) -> None:
+    """Serve until a signal; pages that are kept live end first, for they would never end by themselves."""
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            application.state.end_streams()
+            await super().shutdown(sockets)
+
+    Server(config).run(sockets=[listener])
 
 
 def _opened(

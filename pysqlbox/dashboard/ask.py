@@ -40,6 +40,8 @@ class Ask:
     form: Mapping[str, str] = field(default_factory=dict)
     store: str | None = None
     """The key of the store that the page is about, as text; None for the deployment itself."""
+    is_bare: bool = False
+    """Only the page's main part, for who has the rest already."""
 
     @property
     def db(self) -> Deployment:

@@ -1,4 +1,4 @@
-"""The steps of joins, which no routine lists, from their view."""
+"""Messages by status, one look at a time; and the steps of joins, which no routine lists, from their view."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from pysqlbox.arguments import given
+from pysqlbox.boxes import AnyBox
 from pysqlbox.deployment import Deployment
 from pysqlbox.drivers.values import from_database
 from pysqlbox.names import quote_identifier
 
-__all__ = ["Step", "joins_of", "steps_of"]
+__all__ = ["Step", "joins_of", "list_page", "steps_of"]
 
 _STEP = "join_id, message_id, id, topic, status, attached_at"
 
@@ -26,6 +28,21 @@ class Step:
     topic: str | None
     status: str
     attached_at: datetime
+
+
+def list_page(
+    box: AnyBox, status: str, *, topic: str | None, group_id: str | None, limit: int, after_id: int
+) -> tuple[list[Any], int | None]:
+    """One look of the routine, and behind which id the next one goes on; None at the end."""
+    arguments = given(
+        {"status": status, "limit": limit, "after_id": after_id}, {"topic": topic, "group_id": group_id}
+    )
+    rows = box.deployment.call(f"{box.name}_list", arguments, repeat=True)
+    following = rows[-1][0] if len(rows) >= limit else None
+    # A look that ended before the page was full says so in a row that has nothing but an id.
+    if rows and rows[-1][box.listed_status] is None:
+        following = rows.pop()[0]
+    return [box.listed_type(*row) for row in rows], following
 
 
 def steps_of(db: Deployment, join_id: UUID, limit: int, after: UUID | None = None) -> list[Step]:

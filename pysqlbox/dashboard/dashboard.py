@@ -19,10 +19,11 @@ from pysqlbox.dashboard.gate import Authenticator, Gate, Refused
 from pysqlbox.dashboard.lanes import Lanes, TooMany
 from pysqlbox.dashboard.masking import MASKED_FIELDS, Masking
 from pysqlbox.dashboard.pages import Pages, asset_response
-from pysqlbox.dashboard.people import Caller
+from pysqlbox.dashboard.people import Caller, Person
 from pysqlbox.dashboard.runs import Run, Runs
 from pysqlbox.dashboard.sessions import COOKIE, Session, Sessions
 from pysqlbox.dashboard.several import Watches
+from pysqlbox.dashboard.streams import STAND_IN, Full, Streams, wants_stream
 from pysqlbox.dashboard.watch import Watch
 from pysqlbox.deployment import Deployment
 from pysqlbox.errors import (
@@ -93,6 +94,7 @@ class Dashboard:
         boxes: Sequence[str] | None = None,
         masked_fields: Collection[str] = MASKED_FIELDS,
         secret: bytes | None = None,
+        streams: int = 2000,
         allowed_hosts: Collection[str] = (),
     ) -> None:
         """``find`` tells whose token it is; ``known`` are asked, with the request, for those who need none.
@@ -101,7 +103,8 @@ class Dashboard:
 
         Stores have the same pages each, behind one that lists them. ``boxes`` are shown in place of all. Of
         payloads and headers the ``masked_fields`` stay hidden from everybody. ``secret`` signs the
-        sessions; processes that serve one address share it.
+        sessions; processes that serve one address share it. ``streams`` is how many pages may be kept live by
+        events at a time; those above it ask again and again.
         """
         self.gate = Gate(Sessions(secret), find, known, allowed_hosts)
         self.masking = Masking(masked_fields)
@@ -114,6 +117,7 @@ class Dashboard:
         else:
             self.watch = Watch(db, boxes)
         self.runs = Runs(self._change)
+        self.streams = Streams(most=streams)
         #: How long a page waits for the database.
         self.call_seconds = 30.0
         self._lanes = Lanes(_THREADS, _WAITING, name="pysqlbox-dashboard-page")
@@ -142,6 +146,7 @@ class Dashboard:
 
     def close(self) -> None:
         """End the threads; deployment and stores are their owner's."""
+        self.streams.close()
         self._lanes.close(wait=False)
         self.runs.close()
         for each in (self.watch, self.watches):
@@ -166,11 +171,39 @@ class Dashboard:
             if request.method == "POST":
                 ask.form = await _form_of(request)
                 self.gate.check_form(request, session, ask.form.get("form_token", ""))
-            response = await self._page(ask, handler)
+            if least and request.method == "GET" and wants_stream(request.headers.get("accept", "")):
+                response = self._stream(ask, handler)
+            else:
+                response = await self._page(ask, handler)
         except Refused as refused:
             return _with_headers(self._refuse(request, refused))
         self._keep_session(request, ask.session, response)
         return _with_headers(response)
+
+    def _stream(self, ask: Ask, handler: Handler) -> Response:
+        """The page as a stream of itself, made once for all who may see the same of it."""
+        sessions, request, person = self.gate.sessions, ask.request, ask.person
+        anybody = Session(STAND_IN, Person("", person.role), 0, 0)
+        viewed = Ask(self, request, anybody, ask.watch, store=ask.store, is_bare=True)
+        cookie = request.cookies.get(COOKIE)
+        stays = ask.session.is_known or self.gate.is_open
+
+        async def make() -> Response:
+            try:
+                return await self._page(viewed, handler)
+            except Exception:  # noqa: BLE001  # its viewers are told; asking again may do better
+                _log.exception("GET %s: could not be kept live", request.url.path)
+                return Response(status_code=500)
+
+        key = (request.url.path, tuple(sorted(request.query_params.multi_items())), person.role)
+        try:
+            return self.streams.open(
+                key, make, stand_in=sessions.form_token(viewed.session), own=sessions.form_token(ask.session),
+                is_let_in=lambda: stays or sessions.read(cookie) is not None,
+            )  # fmt: skip
+        except Full:
+            text = "as many pages as may be are live"
+            return Response(text, 503, headers={"retry-after": "10"}, media_type="text/plain")
 
     async def _page(self, ask: Ask, handler: Handler) -> Response:
         """A page, made in one of a few threads; one that takes too long keeps its own."""

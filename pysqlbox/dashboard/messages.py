@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from pysqlbox.boxes import AnyBox
 from pysqlbox.dashboard.ask import Ask
-from pysqlbox.dashboard.catalog import joins_of
+from pysqlbox.dashboard.catalog import joins_of, list_page
 from pysqlbox.dashboard.masking import Shown
 from pysqlbox.dashboard.people import OPERATOR, VIEWER
 from pysqlbox.errors import InvalidArgument, NotFound
@@ -34,8 +34,7 @@ _ERROR = 300
 def listing(ask: Ask) -> Response:
     """One page of the messages in a status."""
     boxes = ask.watched.boxes()
-    wanted = ask.query("box") or boxes[0].name
-    box = ask.db.box(wanted)
+    box = ask.db.box(ask.query("box") or boxes[0].name)
     found = (ask.query("find") or "").strip()
     if found:
         return _find(ask, box, found)
@@ -44,17 +43,27 @@ def listing(ask: Ask) -> Response:
     if status not in statuses:
         raise InvalidArgument(f"status: must be one of {', '.join(statuses)}")
     topic, group, after = ask.query("topic"), ask.query("group"), ask.number("after")
-    rows = ask.watched.shared.get(
+    rows, following = ask.watched.shared.get(
         ("messages", box.name, status, topic, group, after),
         2,
-        lambda: _cut(box.list(status, topic=topic, group_id=group, after_id=after, limit=_PAGE + 1)),
+        lambda: _page(box, status, topic, group, after),
     )
     return ask.page(
         "messages.html",
         title=f"{status} in {box.name}",
         boxes=boxes, box=box, statuses=statuses, status=status, topic=topic, group=group, after=after,
-        rows=rows[:_PAGE], more=len(rows) > _PAGE,
+        rows=rows, following=following,
     )  # fmt: skip
+
+
+def _page(
+    box: AnyBox, status: str, topic: str | None, group: str | None, after: int
+) -> tuple[list[Any], int | None]:
+    """One look, which costs what it shows: it may end before the page is full, and says where to go on."""
+    rows, following = list_page(box, status, topic=topic, group_id=group, limit=_PAGE + 1, after_id=after)
+    if len(rows) > _PAGE:
+        rows, following = rows[:_PAGE], rows[_PAGE - 1].id
+    return _cut(rows), following
 
 
 def _cut(rows: list[Any]) -> list[Any]:

@@ -75,6 +75,7 @@ class Pages:
             home=f"{ask.request.scope.get('root_path', '')}/",
             here=ask.request.url.path,
             here_page=_page_of(ask),
+            is_bare=ask.is_bare,
             place=None if ask.watch is None or ask.store is not None else ask.db.store,
             said=_said(ask),
         )

@@ -20,6 +20,8 @@ _log = logging.getLogger("pysqlbox.dashboard")
 ACTIONS = ("replay", "discard")
 #: Dead letters that are looked at in one call, messages that one transaction changes, and runs at a time.
 _PAGE, _PIECE, _AT_ONCE = 1000, 200, 4
+#: Dead letters that are looked at to count those of a cause; of more it says "at least".
+_PREVIEWED = 4000
 _KEPT = 50
 
 
@@ -58,13 +60,13 @@ class Preview:
     is_cut: bool
 
 
-def preview(box: AnyBox, cause: Cause, seconds: float = 1.0) -> Preview:
-    """Count what a cause has, for not much longer than ``seconds``."""
-    until = time.monotonic() + seconds
-    found = 0
+def preview(box: AnyBox, cause: Cause) -> Preview:
+    """Count what a cause has among the first ``_PREVIEWED`` dead letters of its topic."""
+    found = looked_at = 0
     for looked, ids in cause.pages(box):
         found += len(ids)
-        if looked == _PAGE and time.monotonic() >= until:
+        looked_at += looked
+        if looked == _PAGE and looked_at >= _PREVIEWED:
             return Preview(found, is_cut=True)
     return Preview(found, is_cut=False)
 

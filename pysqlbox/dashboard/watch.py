@@ -22,8 +22,8 @@ __all__ = ["BoxState", "Snapshot", "Watch"]
 
 _log = logging.getLogger("pysqlbox.dashboard")
 
-#: How often the counts are read while somebody looks, and while nobody does.
-_WATCHED, _UNWATCHED = 2.0, 10.0
+#: How often the counts are read, and how long after the last look that ends.
+_EVERY, _LONGEST = 2.0, 30.0
 _WORST_FIRST = ("error", "warning", "unknown", "note", "ok")
 
 
@@ -56,7 +56,7 @@ class Snapshot:
 
 
 class Watch:
-    """Reads a deployment for all its viewers. Once asked, a thread keeps the sparklines."""
+    """Reads a deployment for all its viewers. A thread keeps the sparklines while somebody looks."""
 
     def __init__(self, db: Deployment, boxes: Sequence[str] | None = None) -> None:
         self.db = db
@@ -78,7 +78,7 @@ class Watch:
     def snapshot(self) -> Snapshot:
         """The boxes' counts, not older than two seconds, or than the database's answer took times twenty."""
         self._asked_at = time.monotonic()
-        found = self.shared.get("snapshot", _WATCHED - 0.1, self._look)
+        found = self.shared.get("snapshot", _EVERY - 0.1, self._look)
         self._start()
         return found
 
@@ -138,10 +138,11 @@ class Watch:
                 self._thread.start()
 
     def _run(self) -> None:
-        while not self._stop.wait(_WATCHED if self._is_watched() else _UNWATCHED):
-            found = self.shared.get("snapshot", _WATCHED - 0.1, self._look)
+        while not self._stop.wait(_EVERY):
+            with self._lock:
+                if time.monotonic() - self._asked_at > _LONGEST:
+                    self._thread = None  # the next look starts another one
+                    return
+            found = self.shared.get("snapshot", _EVERY - 0.1, self._look)
             if found.error is not None:
                 _log.debug("the counts were not read: %s [%s]", found.error, self.db.store)
-
-    def _is_watched(self) -> bool:
-        return time.monotonic() - self._asked_at < 30

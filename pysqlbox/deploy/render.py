@@ -46,6 +46,7 @@ FOLDERS: dict[str, Scope] = {
     "tables/joins": "schema",
     "tables/ledger": "schema",
     "tables/audit": "schema",
+    "tables/workers": "schema",
     "internal": "schema",
     "views/schema": "schema",
     "views/audit": "schema",
@@ -58,12 +59,13 @@ FOLDERS: dict[str, Scope] = {
     "joins": "schema",
     "ledger": "schema",
     "audit": "schema",
+    "workers": "schema",
     "admin": "schema",
     "roles": "schema",
 }
 
 #: What a schema-level routine's name begins with, by folder.
-_PREFIXES = {"joins": "join_", "ledger": "ledger_", "audit": "audit_", "internal": "_"}
+_PREFIXES = {"joins": "join_", "ledger": "ledger_", "audit": "audit_", "workers": "worker_", "internal": "_"}
 
 _GO = re.compile(r"^[ \t]*GO[ \t]*$", re.IGNORECASE | re.MULTILINE)
 # File names only: a header may have a rule of a parameter called after.

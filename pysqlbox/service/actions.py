@@ -20,8 +20,10 @@ __all__ = [
     "replay",
     "reschedule",
     "resume",
+    "send",
 ]
 
+_WRITTEN = ("created", "collapsed", "updated")
 _SHOWN_IDS = 50
 """Ids in an entry; of more it has the number."""
 _DETAIL_LENGTH = 4000
@@ -39,14 +41,24 @@ def audited(
     with db.transaction() as connection:
         affected = change(connection)
         if affected:
-            text = json.dumps(
-                {name: value for name, value in detail.items() if value is not None}, default=str
-            )
+            told = {name: value for name, value in detail.items() if value is not None}
+            text = json.dumps(told, default=str)[:_DETAIL_LENGTH] if told else None
             db.audit.write(
-                actor, action, subject=subject, affected=affected, detail=text[:_DETAIL_LENGTH],
-                connection=connection,
-            )  # fmt: skip
+                actor, action, subject=subject, affected=affected, detail=text, connection=connection
+            )
     return affected
+
+
+def send(db: Deployment, actor: str, box: str, enqueue: Callable[[Any], list[Any]]) -> list[Any]:
+    """Write messages; what was there already, or is done, has changed nothing."""
+    sent: list[Any] = []
+
+    def change(connection: Any) -> int:
+        sent.extend(enqueue(connection))
+        return sum(each.outcome in _WRITTEN for each in sent)
+
+    audited(db, actor, "enqueue", box, {}, change)
+    return sent
 
 
 def replay(db: Deployment, actor: str, box: str, ids: Sequence[int], **detail: Any) -> int:

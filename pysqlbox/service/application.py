@@ -92,10 +92,16 @@ def app(
     )
     made.state.openapi = json_bytes(document(operations, limits, has_tokens=tokens is not None))
     made.state.behind = behind
+    #: For whoever ends the process: pages that are kept live by events do not end by themselves.
+    made.state.end_streams = _nothing if board is None else board.streams.close
     made.state.limits = limits
     made.state.calls = calls
     made.state.access = Access(tokens, *authenticators)
     return made
+
+
+def _nothing() -> None:
+    """There are no streams without a dashboard."""
 
 
 async def _openapi(request: Request) -> Response:

@@ -10,9 +10,8 @@ from pysqlbox.service import actions
 
 __all__ = ["LOOKED_AT", "Part", "act", "count"]
 
-LOOKED_AT = 10_000
+LOOKED_AT = 4000
 """Dead letters that are looked at for one step."""
-_COUNTED_STEPS = 10
 _TRIES = 3
 
 
@@ -25,15 +24,9 @@ class Part:
 
 
 def count(db: Deployment, box: str, cause: str, topic: str | None, after_id: int) -> Part:
-    """How many dead letters have the cause, among the next 100,000."""
-    found = 0
-    following: int | None = after_id
-    for _ in range(_COUNTED_STEPS):
-        ids, following = _look(db, box, cause, topic, following or 0, LOOKED_AT)
-        found += len(ids)
-        if following is None:
-            break
-    return Part(found, following)
+    """How many of the next dead letters have the cause."""
+    ids, following = _look(db, box, cause, topic, after_id, LOOKED_AT)
+    return Part(len(ids), following)
 
 
 def act(

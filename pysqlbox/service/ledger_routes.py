@@ -26,7 +26,9 @@ def _try_begin(asked: Asked) -> Any:
     body = asked.body
     lease = body.get("leaseSeconds")
     seconds = LEASE_SECONDS if lease is None else int(lease)
-    claim = asked.db.ledger.try_begin(body["key"], owner=body.get("owner"), lease_seconds=seconds)
+    # Who asks is kept with the key, so that the ledger is its own audit log.
+    owner = body.get("owner") or asked.actor
+    claim = asked.db.ledger.try_begin(body["key"], owner=owner, lease_seconds=seconds)
     answer: dict[str, Any] = {"status": claim.status}
     if claim.lease_id is not None:
         answer["leaseId"] = claim.lease_id

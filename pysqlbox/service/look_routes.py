@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from pysqlbox.arguments import given
-from pysqlbox.boxes import AnyBox
+from pysqlbox.dashboard.catalog import list_page
 from pysqlbox.messages import (
     AuditEntry,
     DeadCause,
@@ -90,21 +89,6 @@ def _list(asked: Asked) -> Any:
         limit=query["limit"], after_id=query["after_id"],
     )  # fmt: skip
     return page(items, following)
-
-
-def list_page(
-    box: AnyBox, status: str, *, topic: str | None, group_id: str | None, limit: int, after_id: int
-) -> tuple[list[Any], int | None]:
-    """One look of the routine, and behind which id the next one goes on; None at the end."""
-    arguments = given(
-        {"status": status, "limit": limit, "after_id": after_id}, {"topic": topic, "group_id": group_id}
-    )
-    rows = box.deployment.call(f"{box.name}_list", arguments, repeat=True)
-    following = rows[-1][0] if len(rows) >= limit else None
-    # A look that ended before the page was full says so in a row that has nothing but an id.
-    if rows and rows[-1][box.listed_status] is None:
-        following = rows.pop()[0]
-    return [box.listed_type(*row) for row in rows], following
 
 
 def _one(asked: Asked) -> Any:
@@ -294,7 +278,7 @@ OPERATIONS = (
     ),
     Operation(
         "GET", "/v1/workers", "workers", "look", Role.VIEWER,
-        "Who holds leases, or was done with something within the last minutes, by box.",
+        "Who works on each box: who says so, holds leases, or was done with something of late.",
         _workers,
         queries=(LIMIT,),
         answer=items_of(BoxWorkerSeen, following=None),

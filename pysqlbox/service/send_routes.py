@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from pysqlbox.boxes import AnyBox
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.inbox import Inbox
 from pysqlbox.outbox import Outbox
+from pysqlbox.service import actions
 from pysqlbox.service.boxes import BOX, box_of
 from pysqlbox.service.limits import Limits
 from pysqlbox.service.operation import Asked, Operation, Parameter
@@ -85,15 +87,20 @@ def _enqueue(asked: Asked) -> Any:
         if key is not None:
             raise InvalidArgument("Idempotency-Key: goes with one message; give each of several a dedup_key")
         records = [_record(each, f"{number}.") for number, each in enumerate(asked.body, 1)]
-        return [_answer(each) for each in box.enqueue_many(records)]
+        sent = actions.send(
+            asked.db, asked.actor, box.name, lambda raw: box.enqueue_many(records, connection=raw)
+        )
+        return [_answer(each) for each in sent]
     record = _record(asked.body, "")
     if key is not None and isinstance(box, Outbox) and record.setdefault("dedup_key", key) != key:
         raise InvalidArgument("dedup_key: must be the Idempotency-Key, or left out")
-    return _answer(_enqueue_one(box, record))
+    record = _of_one(box, record)
+    sent = actions.send(asked.db, asked.actor, box.name, lambda raw: [box.enqueue(connection=raw, **record)])
+    return _answer(sent[0])
 
 
-def _enqueue_one(box: Any, record: dict[str, Any]) -> Any:
-    """One message by the routine for one, which may be tried again when an answer was lost."""
+def _of_one(box: AnyBox, record: dict[str, Any]) -> dict[str, Any]:
+    """One message as the routine for one takes it."""
     schema = _INBOX if isinstance(box, Inbox) else _OUTBOX
     for name in schema["required"]:
         if name not in record:
@@ -107,7 +114,7 @@ def _enqueue_one(box: Any, record: dict[str, Any]) -> Any:
         record["delay"] = record.pop("delay_seconds")
     if "hash" in record:
         record["hash"] = bytes.fromhex(record["hash"])
-    return box.enqueue(**record)
+    return record
 
 
 def _record(message: dict[str, Any], where: str) -> dict[str, Any]:

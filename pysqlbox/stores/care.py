@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from pysqlbox.stores.scheduler import StoresScheduler
 from pysqlbox.stores.served import LeaningStore
-from pysqlbox.worker.caretaker import BATCH, Caretaker, Chore
+from pysqlbox.worker.caretaker import BATCH, Caretaker, Chore, first_at
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.timetable import Timetable
 
@@ -39,7 +39,7 @@ class StoreCare(Caretaker):
         self._worked_at: dict[int, float] = {}
         now = time.monotonic()
         for chore in chores:
-            chore.next_at = now + random.uniform(0.1, 0.5) * chore.every_seconds
+            chore.next_at = first_at(chore, now)
 
     @property
     def next_at(self) -> float:
@@ -64,7 +64,8 @@ class StoreCare(Caretaker):
     def _is_worth(self, chore: Chore, now: float) -> bool:
         """Whether there was work since it was done last, or that is long ago."""
         done_at = self._worked_at.get(id(chore), 0.0)
-        worked = max((box.last_work for box in self.store.boxes if box.name == chore.box), default=0.0)
+        boxes = [box for box in self.store.boxes if chore.by_all or box.name == chore.box]
+        worked = max((box.last_work for box in boxes), default=0.0)
         if worked <= done_at and now - done_at < SELDOM * chore.every_seconds:
             return False
         self._worked_at[id(chore)] = now

@@ -27,6 +27,7 @@ from pysqlbox.worker.health import BoxHealth, ListenerState
 from pysqlbox.worker.joins import handle_join_wait
 from pysqlbox.worker.lease_keeper import LIMIT_SECONDS, LeaseKeeper
 from pysqlbox.worker.logs import StoreLog
+from pysqlbox.worker.presence import presence
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
 from pysqlbox.worker.stalls import StallWatch
@@ -216,7 +217,7 @@ class StoresRun(WorkerRun):
         channels = {channel: box for channel, box in place.boxes.items() if box.store is not store}
         place.boxes = {**channels, **{box.channel: box for box in made}}
         settings = self._settings
-        chores: list[Chore] = []
+        chores = presence(self._owner, settings, self._handlers, self._thread_count)
         timetables: list[Timetable] = []
         look = (settings.schedule_seconds or 0.0) * max(1.0, len(self._served) / SCHEDULED_STORES)
         for box in made:

@@ -6,6 +6,7 @@ beginning one until the next is due. It needs no connection that stays open, so 
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 import uuid
@@ -17,7 +18,7 @@ from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.timetable import Timetable
 
-__all__ = ["Caretaker", "Chore"]
+__all__ = ["Caretaker", "Chore", "first_at"]
 
 BATCH = 1000
 #: What somebody else has locked for longer is left for the next time, so that it holds up nothing else.
@@ -36,6 +37,13 @@ class Chore:
     routine: str
     arguments: dict[str, object]
     next_at: float = 0.0
+    by_all: bool = False
+    """Every worker does it, at its start too; else one is elected, and goes on until nothing is left."""
+
+
+def first_at(chore: Chore, now: float) -> float:
+    """When a chore is done first: not by all workers at once that start together."""
+    return now if chore.by_all else now + random.uniform(0.1, 0.5) * chore.every_seconds
 
 
 class Caretaker:
@@ -63,7 +71,7 @@ class Caretaker:
         """Until the worker stops."""
         now = time.monotonic()
         for chore in self._chores:
-            chore.next_at = now + random.uniform(0.1, 0.5) * chore.every_seconds
+            chore.next_at = first_at(chore, now)
         try:
             while self._chores or self._timetables:
                 if self._wait():
@@ -73,7 +81,14 @@ class Caretaker:
                 if first is not None and first.next_at <= time.monotonic():
                     self._try(first)
         finally:
+            self._leave()
             self._connection.close()
+
+    def _leave(self) -> None:
+        """Take the worker out of the register, where it is in there."""
+        if any(chore.by_all for chore in self._chores):
+            with contextlib.suppress(PysqlboxError):
+                self._connection.call("worker_leave", {"owner_token": self._owner})
 
     def _wait(self) -> bool:
         """Wait until there is something to do; True at the end of the worker.
@@ -103,7 +118,9 @@ class Caretaker:
     def _try(self, chore: Chore) -> None:
         chore.next_at = time.monotonic() + chore.every_seconds * random.uniform(0.9, 1.1)
         try:
-            if self._elected(chore):
+            if chore.by_all:
+                self._connection.call(chore.routine, chore.arguments)
+            elif self._elected(chore):
                 self._do(chore)
         except AccessDenied as error:
             self._log.info("%s: no %s by this worker: %s", chore.box, chore.name, error)

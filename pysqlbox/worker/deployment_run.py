@@ -16,6 +16,7 @@ from pysqlbox.worker.joins import handle_join_wait
 from pysqlbox.worker.lease_keeper import LIMIT_SECONDS, LeaseKeeper
 from pysqlbox.worker.logs import log_of
 from pysqlbox.worker.outage import pause_after
+from pysqlbox.worker.presence import presence
 from pysqlbox.worker.scheduler import TURNS, Scheduler
 from pysqlbox.worker.served_box import JOIN_WAIT, ServedBox
 from pysqlbox.worker.served_store import ServedStore
@@ -155,6 +156,7 @@ class DeploymentRun(WorkerRun):
 
     def _chores(self) -> Iterator[Chore]:
         settings = self._settings
+        yield from presence(self._owner, settings, self._handlers, self._thread_count)
         for name in settings.boxes:
             if settings.reap_seconds is not None:
                 yield Chore("reap", name, settings.reap_seconds, f"{name}_reap", {})

@@ -25,6 +25,8 @@ SHORTEST, LONGEST = 0.001, 999_999_999.0
 class WorkerOptions(TypedDict, total=False):
     """What a worker may be told."""
 
+    name: str | None
+    """What it calls itself in the register of workers; None is the program's name."""
     boxes: Sequence[str]
     """The names of the boxes that it serves."""
     topics: Sequence[str] | None
@@ -61,6 +63,7 @@ class WorkerOptions(TypedDict, total=False):
 
 
 DEFAULTS: WorkerOptions = {
+    "name": None,
     "boxes": ("outbox",),
     "topics": None,
     "threads": 8,
@@ -86,6 +89,7 @@ DEFAULTS: WorkerOptions = {
 class Settings:
     """The same for all threads of a worker."""
 
+    name: str | None = None
     boxes: tuple[str, ...] = ("outbox",)
     topics: tuple[str, ...] | None = None
     batch_size: int = 50
@@ -122,7 +126,11 @@ class Settings:
         keep = retention.total_seconds() if isinstance(retention, timedelta) else float(retention)
         if keep < 0:
             raise InvalidArgument("retention: must not be negative")
+        name = given["name"]
+        if name is not None and not 1 <= len(name) <= 255:
+            raise InvalidArgument("name: must have 1 to 255 characters")
         return cls(
+            name=name,
             boxes=tuple(dict.fromkeys(boxes)),
             topics=None if topics is None else tuple(topics),
             batch_size=whole("batch_size", given["batch_size"], 1, 10_000),

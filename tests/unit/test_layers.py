@@ -21,7 +21,7 @@ LAYERS = """
     serializer async_transaction pool async_pool
     messages records typed
     steps
-    box schedules joins ledger audit deployment_base
+    box schedules joins ledger audit register deployment_base
     outbox inbox http_ledger
     boxes store idempotent
     deployment

@@ -19,12 +19,13 @@ ROOT = Path(__file__).parents[2]
 
 NAMES = """
 AccessDenied Ack AlreadyProcessed AsyncAudit AsyncDeployment AsyncInbox AsyncJoins AsyncLedger
-AsyncOutbox AsyncSchedules Audit AuditEntry BoxMetrics Busy DatabaseUnavailable DeadCause DeadLetter
+AsyncOutbox AsyncRegister AsyncSchedules
+Audit AuditEntry BoxMetrics Busy DatabaseUnavailable DeadCause DeadLetter
 DeadLetterCause Deployment DrainFirst DriverMissing Enqueued Extended Finding Group HashRing
 Idempotent Inbox InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState Join
 JoinResolution Joins JsonSerializer Ledger LedgerClaim LedgerEntry LedgerKey ListedInboxMessage
 ListedOutboxMessage Manager NonRetryable NotFound Outbox OutboxDeadLetter OutboxMessage OutboxStore
-PackageMissing PysqlboxError Release Result Retried Retries Retry RoundRobin Router Schedule
+PackageMissing PysqlboxError Register Release Result Retried Retries Retry RoundRobin Router Schedule
 ScheduleClock ScheduleFired Schedules SchemaMismatch Serializer StoredInboxMessage
 StoredOutboxMessage Stores TopicStats Undecodable Upkeep WaitEnqueued Weighted Worker WorkerSeen
 __version__ connect connect_async message

@@ -18,6 +18,7 @@ from pysqlbox import (
     AsyncJoins,
     AsyncLedger,
     AsyncOutbox,
+    AsyncRegister,
     AsyncSchedules,
     Audit,
     DatabaseUnavailable,
@@ -26,6 +27,7 @@ from pysqlbox import (
     Joins,
     Ledger,
     Outbox,
+    Register,
     Schedules,
     connect,
     connect_async,
@@ -42,6 +44,7 @@ OWNERS: dict[str, type] = {
     "join": Joins,
     "ledger": Ledger,
     "audit": Audit,
+    "worker": Register,
 }
 DEFAULTS = {
     ("claim", "lease_seconds"): 30,
@@ -132,6 +135,7 @@ FACES: list[tuple[type, type]] = [
     (Ledger, AsyncLedger),
     (Schedules, AsyncSchedules),
     (Audit, AsyncAudit),
+    (Register, AsyncRegister),
 ]
 WITHOUT_A_WAIT = {"worker"}
 """Methods that ask the database nothing, and so are the same on both faces."""

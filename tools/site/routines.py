@@ -17,6 +17,7 @@ _CHAPTERS = {
     "ledger": "The ledger",
     "admin": "The deployment",
     "audit": "The audit log",
+    "workers": "The register of workers",
 }
 
 

@@ -37,6 +37,59 @@
     }
   };
 
+  // Put what differs in place; false if something that is in use was left as it is.
+  const take = (text) => {
+    const page = new DOMParser().parseFromString(text, "text/html");
+    let whole = true;
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const fresh = page.querySelector(`[data-live="${part.dataset.live}"]`);
+      if (!fresh || fresh.innerHTML === part.innerHTML) continue;
+      if (inUse(part)) whole = false;
+      else replace(part, fresh);
+    }
+    const next = page.querySelector("main[data-every]");
+    if (next) main.dataset.every = next.dataset.every;
+    return whole;
+  };
+  const every = () => Number(main.dataset.every);
+
+  // The server sends the page's main part whenever it has changed, as long as the tab is in view: browsers open only
+  // a few connections to one address.
+  let source = null;
+  let waiting = null;
+  const unlisten = () => {
+    if (source) source.close();
+    source = null;
+  };
+  const listen = () => {
+    const stream = new EventSource(location.href);
+    source = stream;
+    stream.addEventListener("open", () => say("live", "live"));
+    stream.addEventListener("page", (event) => {
+      say("live", "live");
+      waiting = take(event.data) ? null : event.data;
+    });
+    stream.addEventListener("away", () => say("stale", "no answer"));
+    stream.addEventListener("over", (event) => {
+      unlisten();
+      if (!event.data.startsWith("<")) {
+        location.reload(); // it is not there any more, or whoever looks is not let in
+        return;
+      }
+      waiting = take(event.data) ? null : event.data;
+      say("idle", "over");
+    });
+    stream.addEventListener("error", () => {
+      if (stream.readyState === EventSource.CLOSED) {
+        unlisten();
+        poll(); // too many streams, or something in between that does not let them through
+      } else say("stale", "no answer");
+    });
+  };
+  setInterval(() => { if (waiting !== null && take(waiting)) waiting = null; }, 1000);
+
+  // Where there are no streams the page is asked for again and again.
+  let polls = false;
   const refresh = async () => {
     if (busy || document.hidden) return;
     busy = true;
@@ -44,7 +97,7 @@
       const headers = { "x-pysqlbox-live": "1" };
       if (tag) headers["if-none-match"] = tag;
       const answer = await fetch(location.href, { headers, cache: "no-store", redirect: "manual" });
-      if (answer.status === 401) {
+      if (answer.status >= 400 && answer.status < 500) {
         location.reload();
         return;
       }
@@ -54,17 +107,7 @@
           location.reload(); // what could not be shown can be now
           return;
         }
-        const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-        let whole = true;
-        for (const part of document.querySelectorAll("[data-live]")) {
-          const fresh = page.querySelector(`[data-live="${part.dataset.live}"]`);
-          if (!fresh || fresh.innerHTML === part.innerHTML) continue;
-          if (inUse(part)) whole = false;
-          else replace(part, fresh);
-        }
-        const next = page.querySelector("main[data-every]");
-        if (next) main.dataset.every = next.dataset.every;
-        tag = whole ? answer.headers.get("etag") : null;
+        tag = take(await answer.text()) ? answer.headers.get("etag") : null;
       }
       answered = Date.now();
       say("live", "live");
@@ -74,14 +117,25 @@
       busy = false;
     }
   };
+  const poll = () => {
+    polls = true;
+    if (every() > 0) setTimeout(async () => { await refresh(); poll(); }, 1000 * every());
+    else say("idle", "over");
+  };
 
-  const again = () => setTimeout(async () => { await refresh(); again(); }, 1000 * Number(main.dataset.every));
-  if (main && Number(main.dataset.every) > 0) {
-    again();
+  if (main && every() > 0) {
+    const streams = "EventSource" in window && document.querySelector("[data-live]") !== null;
+    if (!streams) poll();
+    else if (!document.hidden) listen();
     document.addEventListener("visibilitychange", () => {
-      if (document.hidden) say("idle", "paused");
-      else refresh();
+      if (document.hidden) {
+        unlisten();
+        say("idle", "paused");
+      } else if (polls) refresh();
+      else if (every() > 0 && !source) listen();
     });
+    window.addEventListener("pagehide", unlisten);
+    window.addEventListener("pageshow", (event) => { if (event.persisted && streams && !polls && every() > 0 && !source) listen(); });
   }
 
   document.addEventListener("submit", (event) => {

@@ -23,7 +23,21 @@ BEGIN
     -- What stands first, lane by lane, behind what is paused; a group's ticket stands for its first member.
     DECLARE @head TABLE (ticket bigint NOT NULL, id bigint, group_key nvarchar(256) COLLATE Latin1_General_100_BIN2);
 
+    -- Who has said that it works here, the latest first.
+    DECLARE @worker TABLE (
+        seen_at datetime2(6) NOT NULL, name nvarchar(255) COLLATE Latin1_General_100_BIN2,
+        host nvarchar(255) COLLATE Latin1_General_100_BIN2, topics nvarchar(max) COLLATE Latin1_General_100_BIN2
+    );
+
     BEGIN TRY
+        INSERT INTO @worker (seen_at, name, host, topics)
+        SELECT TOP (100) w.seen_at, w.name, w.host, w.topics
+        FROM {{ db.worker }} AS w WITH (FORCESEEK)
+        WHERE w.seen_at > DATEADD(DAY, -7, @now_at)
+            AND EXISTS (
+                SELECT 1 FROM OPENJSON(w.boxes) AS j WHERE j.value COLLATE Latin1_General_100_BIN2 = {{ box_name | literal }}
+            )
+        ORDER BY w.seen_at DESC;
         IF EXISTS (SELECT 1 FROM {{ box.paused }} AS p WHERE p.topic_key = N'.')
             SET @is_paused = 1;
         IF EXISTS (
@@ -37,6 +51,7 @@ BEGIN
             WHERE n.processed_by IS NOT NULL
         )
             OR EXISTS (SELECT 1 FROM {{ box.lease }} AS l WITH (FORCESEEK) WHERE l.locked_until > @now_at)
+            OR EXISTS (SELECT 1 FROM @worker AS w WHERE w.seen_at > DATEADD(MINUTE, -2, @now_at))
             SET @is_served = 1;
         SET @lane = (SELECT TOP (1) r.lane FROM {{ box.ready }} AS r WITH (FORCESEEK) WHERE r.lane >= -32768 ORDER BY r.lane);
         WHILE @lane IS NOT NULL AND @lanes < 100
@@ -134,8 +149,32 @@ BEGIN
                 CONCAT(
                     N'message ', h.id, N' waits for ', {{ doctor.lasting("h.since", "@now_at") }},
                     CASE
-                        WHEN @is_served = 1 THEN N'; somebody works here, but cannot keep up or does not take this topic'
-                        ELSE N'; nobody has claimed or settled anything for five minutes'
+                        WHEN @is_served = 0
+                            THEN N'; nobody has claimed or settled anything for five minutes' + ISNULL(
+                                (
+                                    SELECT TOP (1) CONCAT(
+                                        N'; the worker seen last, ', w.name, N' on ', w.host, N', was here ',
+                                        {{ doctor.lasting("w.seen_at", "@now_at") }}, N' ago'
+                                    )
+                                    FROM @worker AS w
+                                    ORDER BY w.seen_at DESC
+                                ), N''
+                            )
+                        WHEN EXISTS (SELECT 1 FROM @worker AS w WHERE w.seen_at > DATEADD(MINUTE, -2, @now_at))
+                            AND NOT EXISTS (
+                                SELECT 1
+                                FROM @worker AS w
+                                WHERE w.seen_at > DATEADD(MINUTE, -2, @now_at)
+                                    AND (
+                                        w.topics IS NULL
+                                        OR EXISTS (
+                                            SELECT 1
+                                            FROM OPENJSON(w.topics) AS j
+                                            WHERE j.value COLLATE Latin1_General_100_BIN2 = h.topic
+                                        )
+                                    )
+                            ) THEN N'; somebody works here, but none of the workers that say who they are handles this topic'
+                        ELSE N'; somebody works here, but cannot keep up or does not take this topic'
                     END
                 ) AS detail,
                 {{ ("Start a worker, or more of them, that serve this topic; EXEC " ~ box.stats ~ "; counts.") | literal }} AS advice

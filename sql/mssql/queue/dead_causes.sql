@@ -4,7 +4,7 @@
 -- Dead, expired and cancelled messages by topic and cause. The cause is the first line of the error or the reason, in
 -- which numbers, ids, hex, quoted text, paths and addresses are replaced, so that one fault is one row: # for what has
 -- digits, ? for what was quoted, <path>, <address>. Without an error it is the status.
--- The 10000 that died last are read. If there are more, a last row says so: without topic, messages and sample_id,
+-- The 5000 that died last are read. If there are more, a last row says so: without topic, messages and sample_id,
 -- newest_died_at being when the next of them died.
 -- limit: from 1 to 10000
 -- returns: topic, cause, messages, oldest_died_at, newest_died_at, sample_id; most messages first
@@ -46,14 +46,14 @@ BEGIN
     {{ arguments.reject("limit", "must be from 1 to 10000") }}
 
     INSERT INTO @letter (id, died_at, status, topic_key)
-    SELECT TOP (10001)
+    SELECT TOP (5001)
         d.id, d.died_at,
         {{ causes.status("d") | indent(4) }},
         d.topic_key
     FROM {{ box.dead }} AS d WITH (FORCESEEK ({{ key.ix_dead_age }} (died_at)))
     WHERE d.died_at >= CONVERT(datetime2(6), '0001-01-01')
     ORDER BY d.died_at DESC;
-    SET @more_at = (SELECT l.died_at FROM @letter AS l WHERE l.place = 10001);
+    SET @more_at = (SELECT l.died_at FROM @letter AS l WHERE l.place = 5001);
 
     -- Once for each line: those that differ in their digits only are one by now.
     INSERT INTO @line (topic_key, line, messages, oldest_died_at, newest_died_at, sample_id, from_at, to_at)
@@ -64,7 +64,7 @@ BEGIN
             ISNULL(NULLIF({{ causes.normal("m.last_error") | indent(8) }}, N''), l.status) AS line
         FROM @letter AS l
         INNER JOIN {{ box.message }} AS m WITH (FORCESEEK) ON m.id = l.id
-        WHERE l.place <= 10000
+        WHERE l.place <= 5000
     ) AS n
     GROUP BY n.topic_key, n.line;
 

@@ -54,7 +54,11 @@ BEGIN
                 ) AS n
                 WHERE n.processed_by IS NOT NULL
             )
-            OR EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.locked_until > now_at);
+            OR EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.locked_until > now_at)
+            OR EXISTS (
+                SELECT FROM {{ db.worker }} AS w
+                WHERE w.seen_at > now_at - interval '2 minutes' AND {{ box_name | literal }} = ANY (w.boxes)
+            );
     EXCEPTION
         WHEN {{ doctor.blind() }} THEN
             RETURN QUERY
@@ -138,8 +142,25 @@ BEGIN
                 format(
                     'message %s waits for %s; %s', h.id, {{ doctor.lasting("now_at - h.since") }},
                     CASE
-                        WHEN is_served THEN 'somebody works here, but cannot keep up or does not take this topic'
-                        ELSE 'nobody has claimed or settled anything for five minutes'
+                        WHEN NOT is_served
+                            THEN 'nobody has claimed or settled anything for five minutes' || coalesce(
+                                (
+                                    SELECT format(
+                                        '; the worker seen last, %s on %s, was here %s ago',
+                                        w.name, w.host, {{ doctor.lasting("now_at - w.seen_at") }}
+                                    )
+                                    FROM {{ db.worker }} AS w
+                                    WHERE {{ box_name | literal }} = ANY (w.boxes)
+                                    ORDER BY w.seen_at DESC
+                                    LIMIT 1
+                                ), ''
+                            )
+                        WHEN (
+                            SELECT NOT bool_or(w.topics IS NULL OR h.topic = ANY (w.topics))
+                            FROM {{ db.worker }} AS w
+                            WHERE w.seen_at > now_at - interval '2 minutes' AND {{ box_name | literal }} = ANY (w.boxes)
+                        ) THEN 'somebody works here, but none of the workers that say who they are handles this topic'
+                        ELSE 'somebody works here, but cannot keep up or does not take this topic'
                     END
                 ),
                 format('Start a worker, or more of them, that serve this topic; SELECT * FROM %s(); counts.', {{ box.stats | literal }})

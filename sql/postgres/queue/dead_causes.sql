@@ -18,7 +18,7 @@ AS $$
     -- Dead, expired and cancelled messages by topic and cause. The cause is the first line of the error or the reason, in
     -- which numbers, ids, hex, quoted text, paths and addresses are replaced, so that one fault is one row: # for what has
     -- digits, ? for what was quoted, <path>, <address>. Without an error it is the status.
-    -- The 10000 that died last are read. If there are more, a last row says so: without topic, messages and sample_id,
+    -- The 5000 that died last are read. If there are more, a last row says so: without topic, messages and sample_id,
     -- newest_died_at being when the next of them died.
     -- limit: from 1 to 10000
     -- returns: topic, cause, messages, oldest_died_at, newest_died_at, sample_id; most messages first
@@ -31,7 +31,7 @@ BEGIN
     IF "limit" IS NULL OR "limit" NOT BETWEEN 1 AND 10000 THEN
         PERFORM {{ db._reject }}('limit', 'must be from 1 to 10000');
     END IF;
-    SELECT d.died_at INTO more_at FROM {{ box.dead }} AS d ORDER BY d.died_at DESC OFFSET 10000 LIMIT 1;
+    SELECT d.died_at INTO more_at FROM {{ box.dead }} AS d ORDER BY d.died_at DESC OFFSET 5000 LIMIT 1;
     RETURN QUERY
     -- OFFSET 0 keeps a lookup a lookup, whatever the planner knew of the tables when it made the plan.
     WITH letter AS MATERIALIZED (
@@ -45,7 +45,7 @@ BEGIN
             SELECT e.id, e.died_at, e.expired, e.cancelled, e.topic
             FROM {{ box.dead }} AS e
             ORDER BY e.died_at DESC
-            LIMIT 10000
+            LIMIT 5000
         ) AS d
         CROSS JOIN LATERAL (
             SELECT
