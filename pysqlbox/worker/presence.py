@@ -32,7 +32,7 @@ def presence(owner: uuid.UUID, settings: Settings, handlers: Handlers, threads: 
             "owner_token": owner,
             "boxes": list(settings.boxes),
             "topics": sorted({*topics} - {JOIN_WAIT})[:10_000],
-            "name": settings.name or Path(sys.argv[0]).name[:255] or "python",
+            "name": settings.name or _program(),
             "host": platform.node()[:255] or "unknown",
             "pid": os.getpid(),
             "version": __version__,
@@ -44,3 +44,10 @@ def presence(owner: uuid.UUID, settings: Settings, handlers: Handlers, threads: 
         return [report]
     arguments: dict[str, object] = {"retention_seconds": FORGET_AFTER}
     return [report, Chore("forget", "workers", 60 * settings.cleanup_seconds, "worker_cleanup", arguments)]
+
+
+def _program() -> str:
+    """What runs here: ``shop.py``, ``pysqlbox``, the package of ``python -m shop``."""
+    path = Path(sys.argv[0])
+    name = path.parent.name if path.name == "__main__.py" else path.name
+    return name[:255] or "python"
