@@ -13,10 +13,8 @@ from pysqlbox.worker.handlers import Handlers
 from pysqlbox.worker.served_box import JOIN_WAIT
 from pysqlbox.worker.settings import Settings
 
-__all__ = ["REPORT_SECONDS", "presence"]
+__all__ = ["presence"]
 
-#: How often a worker says that it is still there.
-REPORT_SECONDS = 20.0
 #: Seconds after which one is forgotten that has ended without saying so.
 FORGET_AFTER = 86_400
 
@@ -25,9 +23,11 @@ def presence(owner: uuid.UUID, settings: Settings, handlers: Handlers, threads: 
     """The chores that keep the worker in the register, and it small; the topics are those that it handles."""
     from pysqlbox import __version__  # the package itself, which is made of what is here
 
+    if settings.report_seconds is None:
+        return []
     topics = settings.topics if settings.topics is not None else handlers.topics()
     report = Chore(
-        "report", ", ".join(settings.boxes), REPORT_SECONDS, "worker_report",
+        "report", ", ".join(settings.boxes), settings.report_seconds, "worker_report",
         {
             "owner_token": owner,
             "boxes": list(settings.boxes),

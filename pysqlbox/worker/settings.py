@@ -49,6 +49,8 @@ class WorkerOptions(TypedDict, total=False):
     cleanup_seconds: Delay | None
     """How often one worker deletes what was done longer than ``retention`` ago; None leaves it to others."""
     retention: Delay
+    report_seconds: Delay | None
+    """How often it says in the register of workers that it is there; None: never."""
     schedule_seconds: Delay | None
     """How soon a schedule that somebody sets is noticed; None leaves firing to others."""
     listen: bool
@@ -77,6 +79,7 @@ DEFAULTS: WorkerOptions = {
     "reap_seconds": 10.0,
     "cleanup_seconds": 60.0,
     "retention": timedelta(days=7),
+    "report_seconds": 20.0,
     "schedule_seconds": 10.0,
     "listen": True,
     "unknown_topics": "snooze",
@@ -101,6 +104,7 @@ class Settings:
     reap_seconds: float | None = None
     cleanup_seconds: float | None = None
     retention: int = 0
+    report_seconds: float | None = None
     schedule_seconds: float | None = None
     listen: bool = True
     unknown_topics: UnknownTopicsPolicy = "snooze"
@@ -144,6 +148,7 @@ class Settings:
             reap_seconds=seconds("reap_seconds", given["reap_seconds"]),
             cleanup_seconds=seconds("cleanup_seconds", given["cleanup_seconds"]),
             retention=int(keep),
+            report_seconds=seconds("report_seconds", given["report_seconds"]),
             schedule_seconds=seconds("schedule_seconds", given["schedule_seconds"]),
             listen=given["listen"],
             unknown_topics=checked_policy(given["unknown_topics"]),

@@ -148,3 +148,14 @@ def test_every_command_explains_itself(run: Run) -> None:
         assert run(*command.split(), "--help").output.startswith("Usage: ")
     for command in ("work", "enqueue", "stats", "dead", "replay", "reap", "cleanup"):
         assert "  Examples:\n    pysqlbox " in run(command, "--help").output
+
+
+def test_cleanup_forgets_the_audit_log_when_it_is_told_to(
+    run: Run, deployment: Deployment, db: Database
+) -> None:
+    deployment.audit.write("anna", "replay")
+    db.advance(7200)
+    deployment.audit.write("anna", "pause")
+    assert "audit" not in run("cleanup").output
+    assert run("cleanup", "--audit", "1h").output.endswith("audit: deleted 1\n")
+    assert [each.action for each in deployment.audit.list()] == ["pause"]

@@ -81,7 +81,9 @@ def test_doctor_sees_a_listener_that_hears_nothing_behind_a_pooler(running: Serv
 def _at_work(url: str) -> Iterator[None]:
     """A worker that has handled a message and goes on."""
     with pysqlbox.connect(url) as db:
-        worker = db.worker(threads=1, reap_seconds=None, cleanup_seconds=None, schedule_seconds=None)
+        worker = db.worker(
+            threads=1, reap_seconds=None, cleanup_seconds=None, schedule_seconds=None, report_seconds=None
+        )
         handled = threading.Event()
         worker.add_handler("t", lambda _message: handled.set())
         db.outbox.enqueue("t", "p")

@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import pysqlbox
-from tests.service.support import is_problem
+from tests.service.support import bearer, is_problem
 from tests.support.database import Database
 
 
@@ -123,3 +123,13 @@ def test_the_service_tells_what_it_is(client: TestClient, guarded: TestClient) -
     assert found["limits"]["leaseSeconds"]["default"] == 60
     assert guarded.get("/v1/inbox").json()["auth"] == "bearer"
     assert "token-of" not in guarded.get("/v1/inbox").text
+
+
+def test_a_key_keeps_whose_token_began_it(
+    guarded: TestClient, deployment: pysqlbox.Deployment, db: Database
+) -> None:
+    for body in ({"key": "a"}, {"key": "b", "owner": "node-1"}):
+        assert guarded.post("/v1/inbox/try-begin", json=body, headers=bearer("producer")).status_code == 200
+    rows = db.sql("SELECT owner FROM {schema}.ledger ORDER BY lease_until, attempts")
+    assert sorted(str(row["owner"]) for row in rows) == ["node-1", "the producer"]
+    assert deployment.audit.list() == []

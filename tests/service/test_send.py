@@ -129,3 +129,19 @@ def test_only_producers_send(guarded: TestClient) -> None:
     refused = guarded.post("/v1/messages/outbox", json=body, headers=bearer("viewer"))
     assert is_problem(refused, 403, "Forbidden")
     assert send(guarded, "outbox", body, **bearer("producer"))["outcome"] == "created"
+
+
+def test_messages_sent_are_noted_one_entry_a_request(
+    guarded: TestClient, deployment: pysqlbox.Deployment
+) -> None:
+    one = {"topic": "t", "payload": "s3cr3t"}
+    many = [{**one, "source": "s", "message_id": str(n)} for n in range(3)]
+    send(guarded, "outbox", one, **bearer("producer"), **{"idempotency-key": "k"})
+    send(guarded, "inbox", many, **bearer("operator"))
+    send(guarded, "outbox", one, **bearer("producer"), **{"idempotency-key": "k"})  # there already: no change
+    refused = guarded.post("/v1/messages/outbox", json=[one, {"topic": "t"}], headers=bearer("producer"))
+    assert is_problem(refused, 400, "InvalidArgument")
+    assert [(each.actor, each.action, each.subject, each.affected) for each in deployment.audit.list()] == [
+        ("the operator", "enqueue", "inbox", 3), ("the producer", "enqueue", "outbox", 1)
+    ]  # fmt: skip
+    assert "s3cr3t" not in str(deployment.audit.list())

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -51,6 +52,27 @@ def test_some_boxes_of_some_stores_and_what_is_kept(stores: Stores, tenants: dic
     (report,) = Upkeep(stores, retention=timedelta(hours=1)).run_once(["outbox"], keys=["b"])
     assert report.counts == {"outbox leases": 0, "outbox done": 5}
     assert stores.get("b").outbox.stats()[-1].dead == 1  # for ever, unless somebody says otherwise
+
+
+def test_old_entries_of_the_audit_log_and_silent_workers_go(
+    stores: Stores, tenants: dict[str, Database]
+) -> None:
+    db = stores.get("a")
+    for number in range(12):
+        db.audit.write("anna", "replay", affected=number)
+        db.register.report(uuid4(), ["outbox"], None, "w", "h", 1, "0", 1)
+    tenants["a"].advance(2 * 86_400)
+    db.audit.write("anna", "pause")
+    kept = Upkeep(stores, audit_retention=None, batch_size=10).run_once(keys=["a"])[0]
+    assert "audit" not in kept.counts
+    assert kept.counts["workers"] == 12
+    (report,) = Upkeep(stores, audit_retention=86_400, batch_size=10).run_once(keys=["a"])
+    assert report.counts["audit"] == 12
+    assert [each.action for each in db.audit.list()] == ["pause"]
+    assert Upkeep(stores).run_once(["outbox"], keys=["a"])[0].counts.keys() == {
+        "outbox leases",
+        "outbox done",
+    }
 
 
 def test_a_store_that_fails_costs_the_others_nothing(stores: Stores, tenants: dict[str, Database]) -> None:

@@ -94,7 +94,8 @@ def make(deployment: pysqlbox.Deployment) -> Iterator[MakeWorker]:
 
     def worker(**options: Any) -> Worker:
         settings: dict[str, Any] = {"boxes": ("outbox", "inbox"), "threads": threads, "poll_seconds": 0.05}
-        without = {"reap_seconds": None, "cleanup_seconds": None, "schedule_seconds": None}
+        chores = ("reap_seconds", "cleanup_seconds", "schedule_seconds", "report_seconds")
+        without = dict.fromkeys(chores)
         found = deployment.worker(**{**settings, **without, **options})
         made.append(found)
         return found
