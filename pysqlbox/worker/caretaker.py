@@ -13,7 +13,7 @@ import uuid
 from dataclasses import dataclass
 
 from pysqlbox.errors import AccessDenied, PysqlboxError, SchemaMismatch
-from pysqlbox.worker.database import WorkerConnection
+from pysqlbox.worker.database import Caller
 from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.timetable import Timetable
@@ -52,7 +52,7 @@ class Caretaker:
     def __init__(
         self,
         scheduler: Scheduler,
-        connection: WorkerConnection,
+        connection: Caller,
         owner: uuid.UUID,
         chores: list[Chore],
         timetables: list[Timetable],

@@ -152,7 +152,7 @@ class Coroutines:
                 call = steps.send(answer)
         except StopIteration:
             pass
-        except Exception:  # a fault of ours must cost the others nothing
+        except BaseException:  # what is unforeseen must cost the others nothing
             held = [message.id for message in assignment.held()]
             assignment.box.log.exception("%s: messages %s are left to leases", assignment.box.name, held)
         finally:

@@ -8,6 +8,7 @@ import time
 import uuid
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pysqlbox.drivers import Target, driver_for
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pysqlbox.boxes import AnyBox
     from pysqlbox.deployment import Deployment
 
-__all__ = ["CALL_SECONDS", "Calls", "Database", "WorkerConnection"]
+__all__ = ["CALL_SECONDS", "Caller", "Calls", "Database", "WorkerConnection"]
 
 #: No call may take longer; it is cut off then, and made again on another connection.
 CALL_SECONDS = 30.0
@@ -68,7 +69,17 @@ class Calls:
         )
 
 
-class WorkerConnection(Protocol):
+class Caller(Protocol):
+    """Somebody through whom routines are called."""
+
+    def call(self, routine: str, arguments: Mapping[str, object]) -> list[dict[str, object]]:
+        """The rows of a routine."""
+
+    def close(self) -> None:
+        """No more is called."""
+
+
+class WorkerConnection(Caller, Protocol):
     """One connection of a worker, opened when it is first used, and again when it was lost."""
 
     calls: Calls
@@ -86,8 +97,8 @@ class WorkerConnection(Protocol):
     ) -> list[Any]:
         """Settle and claim in one round trip; the claimed messages."""
 
-    def call(self, routine: str, arguments: Mapping[str, object]) -> list[dict[str, object]]:
-        """Any other routine."""
+    def limited_locks(self, seconds: float) -> AbstractContextManager[None]:
+        """Let no call wait longer than that for somebody's lock meanwhile (PostgreSQL)."""
 
     def setting(self, box: AnyBox, name: str) -> str | None:
         """A setting of a box; None where this user may not read it."""
@@ -112,17 +123,14 @@ class Database:
         self._log = log_of(db)
         self._calls: weakref.WeakSet[Calls] = weakref.WeakSet()
 
-    def open(self, *, limit: float | None = None, lock_seconds: float | None = None) -> WorkerConnection:
-        """A connection of the box's dialect, none of whose calls lasts longer than the limit.
-
-        ``lock_seconds``: how long a call may wait for somebody's lock on PostgreSQL.
-        """
+    def open(self, *, limit: float | None = None) -> WorkerConnection:
+        """A connection of the box's dialect, none of whose calls lasts longer than the limit."""
         calls = Calls(self, CALL_SECONDS if limit is None else limit)
         self._calls.add(calls)
         if self.deployment.target.dialect == "postgres":
             from pysqlbox.worker.database_postgres import PostgresConnection
 
-            return PostgresConnection(self.deployment.target, self.deployment.schema, calls, lock_seconds)
+            return PostgresConnection(self.deployment.target, self.deployment.schema, calls)
         return CallingConnection(self.deployment.target, self.deployment.schema, calls)
 
     @property
@@ -191,6 +199,10 @@ class CallingConnection:
         except PysqlboxError:
             self.close()
             raise
+
+    def limited_locks(self, seconds: float) -> AbstractContextManager[None]:  # noqa: ARG002  # as documented
+        """Calls have the connection's own timeout, for locks as for everything."""
+        return contextlib.nullcontext()
 
     def has_routine(self, routine: str) -> bool:
         """Whether the schema has a routine of this name."""

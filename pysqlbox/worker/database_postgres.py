@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -41,11 +41,10 @@ class _HeadersLoader(Loader):
 class PostgresConnection:
     """One connection with its prepared statements; opened when first used, and again when it was lost."""
 
-    def __init__(self, target: Target, schema: str, calls: Calls, lock_seconds: float | None = None) -> None:
+    def __init__(self, target: Target, schema: str, calls: Calls) -> None:
         self.calls = calls
         self.schema = schema
         self._target = target
-        self._lock_seconds = lock_seconds
         self._connection: psycopg.Connection[Any] | None = None
         self._cursor: psycopg.Cursor[Any] | None = None
         self._queries: dict[tuple[str, str], tuple[sql.Composed, sql.Composed]] = {}
@@ -89,6 +88,26 @@ class PostgresConnection:
         except PysqlboxError:
             self.close()
             raise
+
+    @contextlib.contextmanager
+    def limited_locks(self, seconds: float) -> Iterator[None]:
+        """Let no call wait longer than that for somebody's lock meanwhile."""
+        self._set_lock_timeout(int(seconds * 1000))
+        connection = self._connection
+        try:
+            yield
+        finally:
+            if self._connection is connection and connection is not None:
+                self._set_lock_timeout(None)
+
+    def _set_lock_timeout(self, milliseconds: int | None) -> None:
+        text = "RESET lock_timeout" if milliseconds is None else f"SET lock_timeout = {milliseconds}"
+        try:
+            with self.calls.one():
+                self._connected().execute(text.encode(), prepare=False)
+        except psycopg.Error as error:
+            self.close()
+            raise postgres.map_error(error) from error
 
     def listen(
         self, text: str, heard: Callable[[psycopg.Notify], None]
@@ -179,8 +198,6 @@ class PostgresConnection:
             connection.prepare_threshold = 5 if self._prepare else None
             try:
                 connection.execute("SET TimeZone = 'UTC'")
-                if self._lock_seconds is not None:
-                    connection.execute(f"SET lock_timeout = {int(self._lock_seconds * 1000)}")
             except psycopg.Error as error:
                 connection.close()
                 raise postgres.map_error(error) from error

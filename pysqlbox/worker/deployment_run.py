@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
@@ -14,6 +15,7 @@ from pysqlbox.worker.handling import Handling
 from pysqlbox.worker.health import BoxHealth, DatabaseState, ListenerState
 from pysqlbox.worker.joins import handle_join_wait
 from pysqlbox.worker.lease_keeper import LIMIT_SECONDS, LeaseKeeper
+from pysqlbox.worker.lent_connection import LentConnection, lend
 from pysqlbox.worker.logs import log_of
 from pysqlbox.worker.outage import pause_after
 from pysqlbox.worker.presence import presence
@@ -135,17 +137,17 @@ class DeploymentRun(WorkerRun):
             from pysqlbox.worker.listener import Listener
 
             listener = Listener(
-                self._store.database, scheduler, self._store.connection, self._settings.poll_seconds
-            )
+                self._store.database, scheduler, partial(lend, self._store, scheduler),
+                self._settings.poll_seconds,
+            )  # fmt: skip
             self._listener = listener
             self._bells.append(listener.stop)
             self._helpers.append(self._spawn("listener", listener.run))
         chores, timetables = list(self._chores()), list(self._timetables(scheduler))
         if chores or timetables:
-            connection = self._store.database.open(lock_seconds=LOCK_SECONDS)
             caretaker = Caretaker(
                 scheduler,
-                connection,
+                LentConnection(self._store, scheduler, LOCK_SECONDS),
                 self._owner,
                 chores,
                 timetables,

@@ -288,6 +288,6 @@ def describe(error: BaseException) -> str:
     """An exception as one line for last_error."""
     try:
         text = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001  # an exception that cannot even be shown
+    except BaseException:  # noqa: BLE001  # an exception that cannot even be shown
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

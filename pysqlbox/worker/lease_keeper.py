@@ -29,10 +29,10 @@ from pysqlbox.worker.worker_thread import SETTLE_SECONDS
 if TYPE_CHECKING:
     from pysqlbox.worker.worker_thread import WorkerThread
 
-__all__ = ["LeaseKeeper"]
+__all__ = ["IDLE_TICK_SECONDS", "LeaseKeeper"]
 
-#: How often it looks; while nothing is at work, more seldom.
-TICK_SECONDS, IDLE_TICK_SECONDS = 0.01, 0.05
+#: How often it looks; more seldom while nothing is at work but what hangs, and hardly while there is nothing.
+TICK_SECONDS, IDLE_TICK_SECONDS, NAP_SECONDS = 0.01, 0.05, 0.5
 #: How often it looks at coroutines, of which there may be thousands.
 COROUTINES_SECONDS = 0.05
 #: Its own calls are short, so that it does not fall asleep over a database that does.
@@ -47,6 +47,8 @@ AGAIN_SECONDS = 1.0
 
 class LeaseKeeper:
     """Watches the threads; ``replace`` starts another one in place of one that hangs."""
+
+    nap_seconds = NAP_SECONDS
 
     def __init__(
         self,
@@ -88,8 +90,12 @@ class LeaseKeeper:
             self._tick()
             if self._scheduler.stopping:
                 time.sleep(TICK_SECONDS)
+            elif self._scheduler.busy:
+                self._scheduler.pause(TICK_SECONDS)
+            elif self._scheduler.hanging or next(self._held(), None) is not None:
+                self._scheduler.pause(IDLE_TICK_SECONDS)
             else:
-                self._scheduler.pause(TICK_SECONDS if self._scheduler.busy else IDLE_TICK_SECONDS)
+                self._scheduler.nap(self.nap_seconds)
 
     def _tick(self) -> None:
         try:

@@ -9,10 +9,11 @@ while every thread is at work.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pysqlbox.worker.assignment import Assignment
@@ -32,6 +33,8 @@ GROUP_SECONDS = 0.25
 DRY_CLAIMS = 15
 #: How many threads talk to the database at the same time: one waits for it while another one runs Python.
 TURNS = 2
+#: How often a helper looks whether a turn is free.
+LENT_SECONDS = 0.002
 
 
 class Scheduler:
@@ -53,7 +56,10 @@ class Scheduler:
         self.low_water = 0
         self._changed = RankedCondition()
         self._ended = threading.Event()
+        #: There is work, or the end has come: whoever naps gets up.
+        self._stirred = threading.Event()
         self._exchanging = 0
+        self._lent = 0
         self._busy = 0
         self._active = 0
         self._stuck = 0
@@ -111,6 +117,7 @@ class Scheduler:
             if got:
                 self._progress += 1
                 box.dry_claims = 0
+                self._stirred.set()
                 self.ready.extend(self._without_coroutines(assignments))
             elif self.draining and box.dry_claims < DRY_CLAIMS:
                 box.dry_claims += 1
@@ -133,6 +140,23 @@ class Scheduler:
                 if box.wakes != wakes:
                     box.next_poll = time.monotonic()
             self._end_turn(thread)
+
+    @contextlib.contextmanager
+    def lent_turn(self) -> Iterator[None]:
+        """For helpers: talk to the database in place of a thread, so that no more do so at a time.
+
+        The next turn that ends is the helper's; the threads have one less meanwhile, so there must be two.
+        """
+        with self._changed:
+            self._lent += 1
+        try:
+            while self._exchanging > self.turns - self._lent and not self.stopping:
+                self.pause(LENT_SECONDS)
+            yield
+        finally:
+            with self._changed:
+                self._lent -= 1
+                self._changed.notify()
 
     def end_turn(self, thread: WorkerThread) -> None:
         """The thread has not been able to talk to the database."""
@@ -253,6 +277,11 @@ class Scheduler:
             self.draining = True
             self._end_if_dry()
 
+    def nap(self, seconds: float) -> None:
+        """Wait until a claim brings something, at most so long; for one thread only."""
+        self._stirred.wait(seconds)
+        self._stirred.clear()
+
     def pause(self, seconds: float) -> bool:
         """Wait, at most until the end of the worker; True if that has come."""
         return self._ended.wait(seconds)
@@ -274,7 +303,7 @@ class Scheduler:
     def _may_exchange(self) -> bool:
         if self.ready:
             return not self._exchanging and len(self.ready) <= self.low_water
-        return self._exchanging < self.turns
+        return self._exchanging < max(self.turns - self._lent, 1)
 
     def _choose(self, now: float) -> tuple[ServedBox | None, float]:
         """Whom to ask next, and when."""
@@ -316,6 +345,7 @@ class Scheduler:
     def _end(self) -> None:
         self.stopping = True
         self._ended.set()
+        self._stirred.set()
         self._changed.notify_all()
 
     def _end_if_dry(self) -> None:

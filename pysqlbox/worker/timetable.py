@@ -15,7 +15,7 @@ from pysqlbox import watching
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, PysqlboxError
 from pysqlbox.messages import Schedule, ScheduleClock
 from pysqlbox.rules import due_times, rule_of
-from pysqlbox.worker.database import WorkerConnection
+from pysqlbox.worker.database import Caller
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import ServedBox
 
@@ -42,7 +42,7 @@ class Timetable:
         self._log = served.log
         self._complained: dict[str, float] = {}
 
-    def look(self, connection: WorkerConnection, scheduler: Scheduler) -> None:
+    def look(self, connection: Caller, scheduler: Scheduler) -> None:
         """Fire what is due, and find out when to look again."""
         self.next_at = time.monotonic() + self._look_seconds * random.uniform(0.9, 1.1)
         served: dict[str, datetime | None] = {}
@@ -63,9 +63,7 @@ class Timetable:
             wait = (clock.next_at - clock.now_at).total_seconds() + random.uniform(0, SCATTER_SECONDS)
             self.next_at = min(self.next_at, time.monotonic() + wait)
 
-    def _serve(
-        self, connection: WorkerConnection, scheduler: Scheduler, schedule: Schedule, now: datetime
-    ) -> None:
+    def _serve(self, connection: Caller, scheduler: Scheduler, schedule: Schedule, now: datetime) -> None:
         """Fire one schedule; what is wrong with it must not cost the others."""
         if scheduler.stopping:
             return
@@ -78,9 +76,7 @@ class Timetable:
         except PysqlboxError as error:
             self._complain(schedule.name, "could not be fired", error)
 
-    def _fire(
-        self, connection: WorkerConnection, scheduler: Scheduler, schedule: Schedule, now: datetime
-    ) -> None:
+    def _fire(self, connection: Caller, scheduler: Scheduler, schedule: Schedule, now: datetime) -> None:
         rule = rule_of(schedule.cron, schedule.every_seconds, schedule.timezone)
         planned = schedule.next_at
         if planned is None:
@@ -102,7 +98,7 @@ class Timetable:
                 watching.watcher.fired(self._served, schedule, row, time.monotonic() - began)
             self._log.info("%s: schedule %r fired message %s for %s", self.box, schedule.name, row["id"], at)
 
-    def _skip(self, connection: WorkerConnection, schedule: Schedule, next_at: datetime | None) -> bool:
+    def _skip(self, connection: Caller, schedule: Schedule, next_at: datetime | None) -> bool:
         """Move a schedule on without a message; whether it stood where it was seen."""
         if next_at is None:
             raise InvalidArgument("cron: must mean a time to come")
@@ -114,7 +110,7 @@ class Timetable:
             )
         return bool(row["affected"])
 
-    def _clock(self, connection: WorkerConnection) -> ScheduleClock:
+    def _clock(self, connection: Caller) -> ScheduleClock:
         (row,) = connection.call(f"{self.box}_schedule_next", {})
         return ScheduleClock(**row)  # type: ignore[arg-type]  # a row's columns are its fields
 

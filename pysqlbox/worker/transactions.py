@@ -94,6 +94,16 @@ class Transactions:
         """A psycopg or pyodbc connection in a transaction."""
         driver = self._db.driver
         with self._pool.connection() as raw:
+            if self._db.target.dialect == "postgres":
+                # In its block psycopg refuses the handler's own commit() and rollback(), which would tear
+                # what it wrote from the end of its message.
+                with contextlib.ExitStack() as block:
+                    with self._mapped():
+                        block.enter_context(raw.transaction())
+                    yield raw
+                    with self._mapped():
+                        block.close()
+                return
             raw.autocommit = False
             try:
                 yield raw
@@ -101,7 +111,13 @@ class Transactions:
                 with contextlib.suppress(driver.database_error()):
                     raw.rollback()
                 raise
-            try:
+            with self._mapped():
                 raw.commit()
-            except driver.database_error() as error:
-                raise driver.map_error(error, self._db.target) from error
+
+    @contextlib.contextmanager
+    def _mapped(self) -> Iterator[None]:
+        driver = self._db.driver
+        try:
+            yield
+        except driver.database_error() as error:
+            raise driver.map_error(error, self._db.target) from error

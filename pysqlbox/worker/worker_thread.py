@@ -63,7 +63,7 @@ class WorkerThread:
                 else:
                     self._exchange.run(self, work)
                     self._work(None)
-            except Exception:  # noqa: BLE001  # a fault of ours must cost neither the thread nor others
+            except BaseException:  # noqa: BLE001  # what is unforeseen must cost neither the thread nor others
                 self._give_up(work)
             if self.hanging:
                 self._scheduler.came_back(self)

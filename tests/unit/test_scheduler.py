@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from pysqlbox.worker.assignment import STUCK_SECONDS, Assignment
 from pysqlbox.worker.handlers import Handlers
-from pysqlbox.worker.scheduler import Scheduler
+from pysqlbox.worker.scheduler import DRY_CLAIMS, Scheduler
 from pysqlbox.worker.served_box import NEVER, ServedBox
 from pysqlbox.worker.settings import Settings
 
@@ -63,3 +67,82 @@ def test_a_claim_that_was_under_way_does_not_wake_a_box() -> None:
     one.schedule(4, 0, 2.1)
     found.append((one.asleep, one.next_poll < NEVER))
     assert found == [(True, False), (False, True)]
+
+
+def _thread() -> Any:
+    return SimpleNamespace(has_turn=False, at_work=False, superfluous=False, rank=0)
+
+
+def test_a_drain_believes_only_so_many_empty_claims_in_a_row() -> None:
+    """One that meets thousands of expired messages comes back empty, though others lie behind them."""
+    box, thread = _served(), _thread()
+    scheduler = Scheduler([box], threads=1)
+    scheduler.drain()
+    for _ in range(2):
+        for _ in range(DRY_CLAIMS):
+            assert scheduler.next(thread) is box
+            _found_nothing(scheduler, box, box.wakes)
+        assert scheduler.next(thread) is box, "it asks once more"
+        scheduler.answered(thread, box, [], asked=1, got=1, progress=scheduler.progress, wakes=box.wakes)
+    for _ in range(DRY_CLAIMS + 1):
+        assert scheduler.next(thread) is box
+        _found_nothing(scheduler, box, box.wakes)
+    assert scheduler.next(thread) is None
+
+
+def test_a_turn_that_is_lent_is_one_less_for_the_threads() -> None:
+    scheduler = Scheduler([_served(), _served()], threads=2)
+    one, two = _thread(), _thread()
+    assert isinstance(scheduler.next(one), ServedBox)
+    with scheduler.lent_turn():
+        assert not scheduler._may_exchange()
+    assert scheduler._may_exchange()
+    assert isinstance(scheduler.next(two), ServedBox)
+    lent, enough = threading.Event(), threading.Event()
+
+    def borrow() -> None:
+        with scheduler.lent_turn():
+            lent.set()
+            enough.wait(10)
+
+    helper = threading.Thread(target=borrow)
+    helper.start()
+    assert not lent.wait(0.1), "both are taken"
+    scheduler.end_turn(one)
+    assert lent.wait(10)
+    scheduler.end_turn(two)
+    assert scheduler._may_exchange(), "one thread may always ask"
+    enough.set()
+    helper.join()
+
+
+def test_whoever_naps_gets_up_when_there_is_work_or_the_end() -> None:
+    box = _served()
+    for stir in (
+        lambda scheduler: scheduler.answered(_thread(), box, [], asked=1, got=1, progress=0, wakes=0),
+        Scheduler.stop,
+    ):
+        scheduler = Scheduler([box], threads=1)
+        scheduler.nap(0.0)
+        napper = threading.Thread(target=scheduler.nap, args=(60,))
+        napper.start()
+        stir(scheduler)
+        napper.join(10)
+        assert not napper.is_alive()
+
+
+@pytest.mark.parametrize("why", ["lease", "lost", "slow"])
+def test_quick_messages_are_not_begun_once_things_are_not_as_hoped(why: str) -> None:
+    """Their lease may be over, one of them lost, the one before slow: then each is looked at by itself."""
+    box: Any = SimpleNamespace(settings=SimpleNamespace(lease_seconds=30))
+    now = time.monotonic()
+    messages = [SimpleNamespace(id=1), SimpleNamespace(id=2)]
+    handler: Any = SimpleNamespace()
+    assert Assignment(box, messages, now, loose=True).begin_quick(handler) is messages[0]
+    assignment = Assignment(box, messages, now - (31 if why == "lease" else 0), loose=True)
+    if why == "lost":
+        assignment.lose([2])
+    elif why == "slow":
+        assignment.began_at = now - 2 * STUCK_SECONDS
+    assert assignment.begin_quick(handler) is None
+    assert assignment.held() == messages

@@ -126,8 +126,8 @@ def test_no_thread_is_added_while_the_worker_stops(deployment: pysqlbox.Deployme
 def test_a_worker_of_many_threads_needs_few_connections(
     db: Database, deployment: pysqlbox.Deployment, make: MakeWorker
 ) -> None:
-    """Threads share what claims and settles; there are two of them, the lease keeper's and the listener's."""
-    worker = make(boxes=["outbox"], threads=32)
+    """Threads share two, with whoever does the chores; the lease keeper and the listener have one each."""
+    worker = make(boxes=["outbox"], threads=32, reap_seconds=0.05, schedule_seconds=0.05)
     worker.add_handler("t", lambda _message: time.sleep(0.02))
     put_many(deployment.outbox, 600)
     before = connections(db)

@@ -29,9 +29,9 @@ def test_obx_100_ibx_112_a_worker_reaps_and_says_so(
         served.next_poll = now + 60  # for a claim reaps a few itself
 
     monkeypatch.setattr(ServedBox, "schedule", schedule)
-    worker = make(reap_seconds=0.2, listen=False)
+    worker = make(threads=1, reap_seconds=0.2, listen=False)
     worker.start()
-    time.sleep(0.1)
+    until(lambda: all(each.last_claim_at for each in worker.health().boxes))
     made = put_many(box, 3)
     assert len(box.claim(OWNER, lease_seconds=5)) == 3
     with caplog.at_level(logging.INFO):

@@ -360,3 +360,29 @@ def test_middleware_around_coroutines(deployment: pysqlbox.Deployment, make: Mak
     put(deployment.outbox)
     assert worker.drain() == 1
     assert seen == ["before", "handler", "after"]
+
+
+@pytest.mark.dialect("postgres")
+def test_a_thousand_coroutines_need_three_connections(
+    db: Database, deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
+    """Two for claims, results and chores, and one that listens."""
+    worker = make(boxes=["outbox"], async_slots=1000, reap_seconds=0.05, schedule_seconds=0.05)
+
+    @worker.handler("t")
+    async def handle(_message: Any) -> None:
+        await asyncio.sleep(0.1)
+
+    put_many(deployment.outbox, 3000)
+    before = connections(db)
+    most = 0
+    worker.start()
+
+    def done() -> bool:
+        nonlocal most
+        most = max(most, connections(db) - before)
+        return worker.stats().acked == 3000
+
+    until(done, 30)
+    worker.stop()
+    assert most == 3
