@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pysqlbox import DatabaseUnavailable, InvalidState
+from pysqlbox import DatabaseUnavailable, InvalidArgument, InvalidState
 from pysqlbox.drivers import parse_url
 from pysqlbox.pool import Pool
 
@@ -206,3 +206,82 @@ def test_a_forked_child_uses_nothing_of_its_parents(state: str) -> None:
         pool._free.release()
     assert os.waitpid(child, 0)[1] == 0
     assert pool.take() is parents
+
+
+def test_what_is_not_the_pools_is_closed_and_makes_no_room() -> None:
+    driver = Driver()
+    pool = _pool(driver, size=1)
+    mine, strange = pool.take(), Fake()
+    pool.give_back(strange)
+    pool.discard(Fake())
+    assert strange.closed
+    assert (pool.open, pool.idle) == (1, 0)
+    pool.give_back(mine)
+    assert pool.take() is mine
+
+
+def test_what_was_purged_is_not_handed_out_again() -> None:
+    driver = Driver()
+    pool = _pool(driver)
+    one = pool.take()
+    pool.give_back(one)
+    pool.purge()
+    assert one.closed
+    assert pool.idle == 0
+    assert pool.take() is not one
+
+
+def test_a_connection_that_cannot_even_be_closed_is_forgotten() -> None:
+    class Stubborn(Fake):
+        def close(self) -> None:
+            raise OSError("no")
+
+    driver = Driver()
+    pool = _pool(driver)
+    connection = pool.take()
+    connection.__class__ = Stubborn
+    pool.discard(connection)
+    assert pool.open == 0
+
+
+def test_who_waits_for_room_hears_that_a_connect_failed() -> None:
+    """Not only when its own time is up."""
+    driver, entered, go = Driver(), threading.Event(), threading.Event()
+    connect = driver.connect
+
+    def slow(*arguments: Any, **named: Any) -> Fake:
+        if not entered.is_set():
+            entered.set()
+            go.wait(10)
+            raise DatabaseUnavailable("down")
+        return connect(*arguments, **named)
+
+    driver.connect = slow  # type: ignore[method-assign]  # the first call hangs, and then fails
+    pool = _pool(driver, size=1, timeout=60)
+    failed: list[Exception] = []
+    found: list[Any] = []
+
+    def fail() -> None:
+        try:
+            pool.take()
+        except DatabaseUnavailable as error:
+            failed.append(error)
+
+    first = threading.Thread(target=fail)
+    first.start()
+    assert entered.wait(10)
+    second = threading.Thread(target=lambda: found.append(pool.take()), daemon=True)
+    second.start()
+    while not pool._free._waiters:  # type: ignore[attr-defined]  # how a condition tells that somebody waits
+        time.sleep(0.001)
+    go.set()
+    second.join(10)
+    first.join(10)
+    assert failed
+    assert found
+
+
+@pytest.mark.parametrize("size", [0, -1, True])
+def test_a_size_that_makes_no_sense_is_refused(size: int) -> None:
+    with pytest.raises(InvalidArgument, match="pool_size"):
+        _pool(Driver(), size=size)

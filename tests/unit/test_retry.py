@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from pysqlbox import Retries
+from pysqlbox import InvalidArgument, Retries
 
 
 def test_pauses_double_up_to_the_cap_and_are_never_the_same() -> None:
@@ -16,3 +18,19 @@ def test_pauses_double_up_to_the_cap_and_are_never_the_same() -> None:
         assert max(pauses) <= longest
         assert len(set(pauses)) > 100
         assert sum(pauses) / len(pauses) == pytest.approx(0.75 * longest, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"attempts": 0}, "attempts"),
+        ({"attempts": True}, "attempts"),
+        ({"base_seconds": -0.1}, "base_seconds"),
+        ({"base_seconds": 3.0}, "base_seconds"),
+        ({"cap_seconds": 0.01}, "base_seconds"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], named: str) -> None:
+    with pytest.raises(InvalidArgument, match=named):
+        Retries(**wrong)
+    assert Retries(attempts=1, base_seconds=0.0, cap_seconds=0.0).pause(1) == 0
