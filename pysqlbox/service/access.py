@@ -68,7 +68,7 @@ class Access:
         if caller is None:
             raise _unauthorized("a token is needed: Authorization: Bearer …")
         if not caller.role.may(least):
-            raise Problem(403, f"this is for the role {least}, and {caller.name} is a {caller.role}")
+            raise Problem(403, f"this is for the role {least}, and {caller.name} has the role {caller.role}")
         return caller
 
 
