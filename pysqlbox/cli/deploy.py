@@ -69,6 +69,11 @@ def _place_option(command: Command) -> Command:
 @_place_option
 @_roles_option
 @_unfit_option
+@click.option(
+    "--citus",
+    is_flag=True,
+    help="Deploy on every node of the Citus cluster that the URL leads to, each with a place of its own.",
+)
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")
 @click.option(
     "--wait",
@@ -88,13 +93,30 @@ def migrate(
     place: int | None,
     roles: bool,
     allow_unfit: bool,
+    citus: bool,
     dry_run: bool,
     wait_seconds: float,
 ) -> None:
     """Deploy the schema, or bring it up to date. Running it again changes nothing.
 
-    With --stores one that fails stops no other; the exit code is then 2. JSON has a report for each store.
+    With --stores or --citus one that fails stops no other; the exit code is then 2. JSON has a report for
+    each store. A node that was added to the cluster gets its deployment by running it again, before it gets
+    shards.
     """
+    if citus:
+        if stores_name is not None or place is not None:
+            raise click.UsageError("--citus: must stand without --stores and --place; each node gets a place")
+        many.migrate_citus(
+            url,
+            schema,
+            parallel,
+            as_json,
+            boxes=boxes,
+            roles=roles,
+            dry_run=dry_run,
+            wait_seconds=wait_seconds,
+        )
+        return
     if stores_name is not None:
         if place is not None:
             raise click.UsageError("--place: must be given to one deployment, not to many")
@@ -166,6 +188,13 @@ def status(url: str | None, schema: str, stores_name: str | None, parallel: int,
 @_place_option
 @_roles_option
 @_unfit_option
+@click.option(
+    "--citus-routes",
+    "table",
+    metavar="TABLE",
+    help="Print, in place of the deployment, the forwarders by which a message for a key of this distributed"
+    " table is written on the node that has the key's rows.",
+)
 def render(
     dialect: Dialect,
     schema: str,
@@ -173,8 +202,16 @@ def render(
     place: int | None,
     roles: bool,
     allow_unfit: bool,
+    table: str | None,
 ) -> None:
     """Print the whole deployment as one idempotent script for psql or sqlcmd."""
+    if table is not None:
+        from pysqlbox.deploy.citus_routes import render_routes
+
+        if dialect != "postgres":
+            raise click.UsageError("--citus-routes: must stand beside --dialect postgres")
+        click.echo(render_routes(table, schema=schema, boxes=boxes), nl=False)
+        return
     from pysqlbox.deploy.script import render_script
 
     script = render_script(

@@ -18,6 +18,7 @@ from pysqlbox.deploy.migrate import status as plan_of
 from pysqlbox.deployment import Deployment
 from pysqlbox.names import StoreKey
 from pysqlbox.stores.each import AT_ONCE, report
+from pysqlbox.stores.reports import StoreMigration
 from pysqlbox.stores.store import Store
 from pysqlbox.stores.stores import Stores
 from pysqlbox.upkeep import Upkeep
@@ -72,7 +73,16 @@ def open_stores(name: str) -> Iterator[Stores]:
 def migrate(name: str, parallel: int, as_json: bool, **options: Any) -> None:
     """Deploy each, and say what was done."""
     with open_stores(name) as found:
-        reports = found.migrate(parallel=parallel, **options)
+        _show_migration(found.migrate(parallel=parallel, **options), as_json, **options)
+
+
+def migrate_citus(url: str | None, schema: str, parallel: int, as_json: bool, **options: Any) -> None:
+    """Deploy every node of a Citus cluster, and say what was done."""
+    with Stores.citus(url, schema=schema) as found:
+        _show_migration(found.migrate(parallel=parallel, **options), as_json, **options)
+
+
+def _show_migration(reports: Sequence[StoreMigration], as_json: bool, **options: Any) -> None:
     if as_json:
         echo_json(reports)
     else:

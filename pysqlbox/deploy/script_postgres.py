@@ -8,7 +8,7 @@ from pysqlbox.deploy.declarations import declarations
 from pysqlbox.deploy.plan import has_object
 from pysqlbox.deploy.render import Unit
 from pysqlbox.deploy.store import LOCK_TIMEOUT_SECONDS, lock_key
-from pysqlbox.deploy.store_postgres import NAMED, OBJECTS, RESOLVE, fill
+from pysqlbox.deploy.store_postgres import NAMED, NODE_LOCAL, OBJECTS, RESOLVE, fill
 from pysqlbox.deploy.waiting import LOCK_SECONDS
 from pysqlbox.names import NamedBox, quote_identifier, quote_literal
 
@@ -146,6 +146,7 @@ class _Writer:
                 "SET LOCAL standard_conforming_strings = on;",
                 f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_SECONDS}s';",
                 "DO $pysqlbox$ BEGIN",
+                f"    PERFORM {NODE_LOCAL};",
                 f"    PERFORM pg_advisory_xact_lock({lock_key(self._schema)});",
                 "END; $pysqlbox$;",
                 "-- Whoever waits for a table makes everybody wait behind it: rather end, and be run again.",

@@ -89,6 +89,12 @@ _GRANTS = f"""
 #: About how much text goes in one round trip.
 _PORTION = 200_000
 
+#: On a node of a Citus cluster everything that is deployed stays on that node, and unknown to the others.
+NODE_LOCAL = (
+    "set_config('citus.enable_ddl_propagation', 'off', true)"
+    " WHERE current_setting('citus.enable_ddl_propagation', true) IS NOT NULL"
+)
+
 #: CREATE OR REPLACE cannot do it: another result or parameter names, other columns, something depends on it.
 _REFUSALS = (
     errors.InvalidFunctionDefinition,
@@ -122,6 +128,7 @@ class PostgresStore:
                 ["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", *map("SET LOCAL {}".format, settings)]
             )
         )
+        self._execute(f"SELECT {NODE_LOCAL}")
 
     def lock(self) -> None:
         """An advisory lock of the transaction: safe behind a transaction-mode pooler, gone after a crash."""

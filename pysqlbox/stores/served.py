@@ -211,7 +211,7 @@ class StoreBox(ServedBox):
         sweep = self.sweep_seconds * random.uniform(0.8, 1.0)
         if server.is_over:
             return sweep
-        if not self.store.place.is_postgres:
+        if not self.store.place.is_postgres or not server.is_watched:
             return min(2 * shortest, sweep)
         # It is told of what comes, so these only make sure, less and less often.
         return min(2.0 ** min(self.empties - len(AFTERWARDS), 10) * shortest, sweep)

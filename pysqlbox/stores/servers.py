@@ -111,6 +111,8 @@ class Server:
         self.databases: dict[str, ServedDatabase] = {}
         #: Whether the last call to it was answered.
         self.is_answering = True
+        #: Whether its statistics are looked at.
+        self.is_watched = False
         #: How often a connection had to make way that was busy a moment ago.
         self.crowded = 0
         self._free: list[Kept] = []

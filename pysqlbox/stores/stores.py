@@ -27,6 +27,8 @@ from pysqlbox.worker.handlers import seconds
 
 if TYPE_CHECKING:
     from pysqlbox.async_deployment import AsyncDeployment
+    from pysqlbox.drivers import Target
+    from pysqlbox.stores.citus import Address
     from pysqlbox.stores.strategies import Strategy
     from pysqlbox.stores.worker import StoresWorker
 
@@ -77,6 +79,19 @@ class Stores:
         self._closed = False
         #: A number that grows with every mapping that was taken in.
         self.version = 0
+
+    @classmethod
+    def citus(
+        cls, url: str | Target | None = None, *, address: Address | None = None, **options: Any
+    ) -> Stores:
+        """The nodes of a Citus cluster, each under the id of its group, found through any one of them.
+
+        ``address`` answers the host and port under which a node is reached from here, given those that Citus
+        lists. The other options are those of ``Stores``.
+        """
+        from pysqlbox.stores.citus import CitusStores
+
+        return CitusStores(url, address=address, **options)
 
     # Finding
 

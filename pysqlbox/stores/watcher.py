@@ -22,6 +22,9 @@ __all__ = ["Statistics", "Watcher"]
 
 #: How often statistics are looked at while there are databases that nobody listens to, and otherwise.
 LOOK_SECONDS, CALM_SECONDS = 0.1, 0.5
+#: A database that tells of what comes is believed if it has more boxes than this. With fewer, what its
+#: statistics say counts too: boxes may be set not to notify, and a pooler may swallow what they say.
+FEW_BOXES = 16
 #: The part of its time that a server may be kept busy with that.
 SHARE = 0.05
 #: A server that does not answer is left alone for so long.
@@ -125,6 +128,7 @@ class Watcher:
         connection.pgconn.nonblocking = 1
         with self._lock:
             self._statistics[server] = Statistics(connection)
+            server.is_watched = True
         self.ring()
 
     def run(self) -> None:
@@ -194,10 +198,12 @@ class Watcher:
             self._close(server)
             return
         for database in list(server.databases.values()) if written else ():
-            if database.name in (written or ()) and not database.is_heard:
+            is_told = database.is_heard and len(database.boxes) > FEW_BOXES
+            if database.name in (written or ()) and not is_told:
                 self._scheduler.wake_all(list(database.boxes.values()), afterwards=False)
 
     def _close(self, server: Server) -> None:
+        server.is_watched = False
         statistics = self._statistics.pop(server, None)
         if statistics is not None:
             statistics.close()
