@@ -56,7 +56,7 @@ BEGIN
     IF found IS NULL THEN
         RAISE EXCEPTION 'there is no table %', {table};
     ELSIF key_type IS NULL THEN
-        RAISE EXCEPTION 'table % is not distributed by a column: create_distributed_table() comes first', found;
+        RAISE EXCEPTION 'table % is not distributed by a column: create_distributed_table() is first', found;
     END IF;
     -- What an earlier release made may have other arguments.
     FOR old IN

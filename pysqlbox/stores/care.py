@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import random
 import time
 import uuid
@@ -13,7 +15,7 @@ from pysqlbox.worker.caretaker import BATCH, Caretaker, Chore, first_at
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.timetable import Timetable
 
-__all__ = ["StoreCare"]
+__all__ = ["Cares", "StoreCare"]
 
 #: How many batches of one store before the others get their turn, and after how long it goes on.
 BATCHES, GO_ON_SECONDS = 5, 0.25
@@ -31,10 +33,13 @@ class StoreCare(Caretaker):
         owner: uuid.UUID,
         chores: list[Chore],
         timetables: list[Timetable],
+        stretch: float = 1.0,
     ) -> None:
+        """``stretch``: so many times more seldom a store without work is looked after."""
         self._lent: WorkerConnection | None = None
         super().__init__(scheduler, None, owner, chores, timetables, store.log)  # type: ignore[arg-type]  # lent later
         self.store = store
+        self._stretch = stretch
         self._more: set[int] = set()
         self._worked_at: dict[int, float] = {}
         now = time.monotonic()
@@ -48,28 +53,32 @@ class StoreCare(Caretaker):
         times += [timetable.next_at for timetable in self._timetables]
         return min(times, default=float("inf"))
 
+    def prepare(self, now: float) -> bool:
+        """Whether step() has anything to do; what is due and not worth it is put off."""
+        for chore in self._chores:
+            if chore.next_at <= now and id(chore) not in self._more and not self._is_worth(chore, now):
+                chore.next_at = now + chore.every_seconds * self._stretch * random.uniform(0.9, 1.1)
+        return self.next_at <= now
+
     def step(self, connection: WorkerConnection) -> None:
-        """Do what is due."""
+        """Do what is due; prepare() has been asked."""
         self._connection = connection
         self._look()
         now = time.monotonic()
         for chore in [each for each in self._chores if each.next_at <= now]:
             if id(chore) in self._more:
                 self._do(chore)
-            elif self._is_worth(chore, now):
-                self._try(chore)
             else:
-                chore.next_at = now + chore.every_seconds * random.uniform(0.9, 1.1)
+                self._try(chore)
+                self._worked_at[id(chore)] = now
 
     def _is_worth(self, chore: Chore, now: float) -> bool:
         """Whether there was work since it was done last, or that is long ago."""
         done_at = self._worked_at.get(id(chore), 0.0)
         boxes = [box for box in self.store.boxes if chore.by_all or box.name == chore.box]
         worked = max((box.last_work for box in boxes), default=0.0)
-        if worked <= done_at and now - done_at < SELDOM * chore.every_seconds:
-            return False
-        self._worked_at[id(chore)] = now
-        return True
+        stretch = 1.0 if chore.by_all else self._stretch
+        return worked > done_at or now - done_at >= SELDOM * stretch * chore.every_seconds
 
     def _do(self, chore: Chore) -> None:
         total = 0
@@ -87,6 +96,21 @@ class StoreCare(Caretaker):
             self._log.info("%s: %s, %d messages", chore.box, chore.name, total)
 
 
-def due(cares: Iterable[StoreCare], now: float) -> list[StoreCare]:
-    """Those for which something is to be done now."""
-    return [care for care in cares if care.next_at <= now]
+class Cares:
+    """All of them, by when each has something to do."""
+
+    def __init__(self, cares: Iterable[StoreCare]) -> None:
+        self._numbers = itertools.count()
+        self._waiting = [(care.next_at, next(self._numbers), care) for care in cares]
+        heapq.heapify(self._waiting)
+
+    def due(self, now: float) -> list[StoreCare]:
+        """Take out those whose time has come; each is to be put back()."""
+        found = []
+        while self._waiting and self._waiting[0][0] <= now:
+            found.append(heapq.heappop(self._waiting)[2])
+        return found
+
+    def put_back(self, care: StoreCare, not_before: float) -> None:
+        """It was seen to."""
+        heapq.heappush(self._waiting, (max(care.next_at, not_before), next(self._numbers), care))

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from pysqlbox.errors import InvalidArgument, InvalidState, PysqlboxError
-from pysqlbox.stores.care import StoreCare, due
+from pysqlbox.stores.care import Cares, StoreCare
 from pysqlbox.stores.ears import listen
 from pysqlbox.stores.exchange import StoresExchange
 from pysqlbox.stores.keeper import StoresKeeper
@@ -18,6 +18,7 @@ from pysqlbox.stores.served import LeaningStore, StoreBox
 from pysqlbox.stores.servers import Kept, ServedDatabase, Server, server_name
 from pysqlbox.stores.store import Store
 from pysqlbox.stores.strategies import Strategy
+from pysqlbox.stores.survey import Survey
 from pysqlbox.stores.watcher import Watcher
 from pysqlbox.worker.caretaker import Chore
 from pysqlbox.worker.database import WorkerConnection
@@ -219,7 +220,7 @@ class StoresRun(WorkerRun):
         settings = self._settings
         chores = presence(self._owner, settings, self._handlers, self._thread_count)
         timetables: list[Timetable] = []
-        look = (settings.schedule_seconds or 0.0) * max(1.0, len(self._served) / SCHEDULED_STORES)
+        look = (settings.schedule_seconds or 0.0) * self._stretch
         for box in made:
             if settings.reap_seconds is not None:
                 chores.append(Chore("reap", box.name, settings.reap_seconds, f"{box.name}_reap", {}))
@@ -232,7 +233,8 @@ class StoresRun(WorkerRun):
                 timetables.append(Timetable(box, look))
         scheduler = self._scheduler
         assert isinstance(scheduler, StoresScheduler)
-        self._cares = {**self._cares, store: StoreCare(scheduler, store, self._owner, chores, timetables)}
+        care = StoreCare(scheduler, store, self._owner, chores, timetables, self._stretch)
+        self._cares = {**self._cares, store: care}
         return made
 
     def _make_box(self, store: LeaningStore, box: AnyBox, *, opens: bool = False) -> StoreBox:
@@ -251,6 +253,11 @@ class StoresRun(WorkerRun):
         if watcher is not None and store.place.is_postgres and watcher.wants(store.place.server):
             watcher.open(store.place)
 
+    @property
+    def _stretch(self) -> float:
+        """How many times more seldom a store is looked after because there are so many."""
+        return max(1.0, len(self._served) / SCHEDULED_STORES)
+
     # The slow thread
 
     def _take_care(self) -> None:
@@ -258,20 +265,30 @@ class StoresRun(WorkerRun):
         keeper = self._keeper
         assert isinstance(scheduler, StoresScheduler)
         assert isinstance(keeper, StoresKeeper)
+        survey = Survey(scheduler, self._sweep_seconds)
+        known: dict[LeaningStore, StoreCare] = {}
+        cares = Cares(())
         while not scheduler.pause(CARE_SECONDS):
             try:
                 keeper.look_at_doubtful()
-                for care in due(list(self._cares.values()), time.monotonic()) if not self._drain else ():
+                for server in self._list_servers():
+                    survey.look(server, self._report_silence)
+                if self._cares is not known:
+                    known = self._cares
+                    cares = Cares(known.values())
+                for care in cares.due(time.monotonic()) if not self._drain else ():
                     if scheduler.stopping:
                         return
                     self._care_for(care)
+                    cares.put_back(care, time.monotonic() + CARE_SECONDS)
             except Exception:  # noqa: BLE001  # the other stores must not pay for it
                 self._log.exception("taking care: unexpected; going on")
+                known = {}
                 scheduler.pause(1.0)
 
     def _care_for(self, care: StoreCare) -> None:
         store = care.store
-        if store.suspect or store.is_leaving:
+        if store.suspect or store.is_leaving or not care.prepare(time.monotonic()):
             return
         try:
             with store.helper_connection(5.0, self._report_silence) as connection:

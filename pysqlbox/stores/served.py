@@ -35,6 +35,8 @@ FIRST_LIMIT, LONGEST_LIMIT = 3.0, 30.0
 AFTERWARDS = (0.03, 0.3)
 #: How long a transactional handler waits for a connection.
 TRANSACTION_WAIT_SECONDS = 30.0
+#: Where one question tells which boxes of a database are to be asked, each is asked so much more seldom.
+SURVEYED = 30.0
 #: A call that has taken so long makes a store a slow one.
 SLOW_SECONDS = 1.0
 
@@ -213,6 +215,8 @@ class StoreBox(ServedBox):
             return sweep
         if not self.store.place.is_postgres or not server.is_watched:
             return min(2 * shortest, sweep)
+        if self.store.place.is_surveyed:
+            sweep *= SURVEYED
         # It is told of what comes, so these only make sure, less and less often.
         return min(2.0 ** min(self.empties - len(AFTERWARDS), 10) * shortest, sweep)
 

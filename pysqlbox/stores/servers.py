@@ -87,6 +87,8 @@ class ServedDatabase:
         #: The connection that listens for its boxes, and the channels that it listens to.
         self.ear: Kept | None = None
         self.heard: set[str] = set()
+        #: Whether one question, now and then, tells which of its boxes are to be asked.
+        self.is_surveyed = False
         #: By how many seconds the server's clock is ahead of ours.
         self.ahead = 0.0
 

@@ -28,6 +28,23 @@ __all__ = ["PostgresConnection"]
 #: The answers of a pooler that does not carry prepared statements along, and after routines have changed.
 _NOT_PREPARED = {"26000", "42P05", "0A000"}
 
+#: What comes into boxes, and topics that are handed out again. Statistics are for everybody to read.
+WRITTEN = """
+    SELECT b.position, sum(CASE t.name
+        WHEN 'paused' THEN pg_stat_get_tuples_deleted(o.oid)
+        ELSE pg_stat_get_tuples_inserted(o.oid)
+    END)::bigint
+    FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS b (schema, name, position)
+    CROSS JOIN (VALUES ('ready'), ('scheduled'), ('group_member'), ('lease'), ('paused')) AS t (name)
+    CROSS JOIN LATERAL (
+        -- By name, one by one: a join would read the whole catalog, which is large where boxes are many.
+        SELECT to_regclass(format('%%I.%%I', b.schema, b.name || '_' || t.name))::oid AS oid
+        OFFSET 0
+    ) AS o
+    WHERE o.oid IS NOT NULL
+    GROUP BY b.position
+"""
+
 
 class _HeadersLoader(Loader):
     """jsonb as Python values: only headers have that type, and few messages have headers."""
@@ -137,6 +154,25 @@ class PostgresConnection:
             self.close()
             raise postgres.map_error(error) from error
         return None if row is None else str(row[0])
+
+    def written(self, boxes: Mapping[str, tuple[str, str]]) -> dict[str, int]:
+        """How many rows were ever written into the tables of boxes where work may wait, as statistics tell.
+
+        ``boxes``: schema and name of each, by what the answer is to name it by.
+        """
+        keys = list(boxes)
+        names = [boxes[key] for key in keys]
+        try:
+            with self.calls.one():
+                rows = (
+                    self._connected()
+                    .execute(WRITTEN, ([schema for schema, _ in names], [name for _, name in names]))
+                    .fetchall()
+                )
+        except psycopg.Error as error:
+            self.close()
+            raise postgres.map_error(error) from error
+        return {keys[position - 1]: int(count) for position, count in rows}
 
     def notify(self, channel: str) -> None:
         """Notify a channel."""

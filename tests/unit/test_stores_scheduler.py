@@ -51,9 +51,10 @@ class World:
     def add(self, key: str, *, server: str = "s", known: bool = True, boxes: int = 1) -> LeaningStore:
         """A store with one box, or more."""
         at = self.servers.setdefault(
-            server, SimpleNamespace(has_room=True, is_answering=True, is_over=False, budget=20)
+            server,
+            SimpleNamespace(has_room=True, is_answering=True, is_watched=True, is_over=False, budget=20),
         )
-        place = SimpleNamespace(server=at, calls=None, is_postgres=True, boxes={})
+        place = SimpleNamespace(server=at, calls=None, is_postgres=True, is_surveyed=False, boxes={})
         db: Any = SimpleNamespace(
             store=key, store_key=key, schema="infra", driver=None, target=None,
         )  # fmt: skip
