@@ -138,6 +138,11 @@ def test_doctor_examines_each_store(run: Run) -> None:
     assert "gone: failed" in run("doctor", *ALL, code=2).output
 
 
+@pytest.mark.dialect("postgres")
+def test_a_server_without_citus_is_told_from_a_node(run: Run) -> None:
+    assert "is no node of a Citus cluster" in run("migrate", "--citus", code=2).output
+
+
 def test_what_stores_must_be(run: Run) -> None:
     assert "cannot stand beside" in run("stats", "--url", "postgresql://h/d", *ALL, code=2).output
     assert "must be pysqlbox.Stores" in run("stats", "--stores", "shop_tenants:worker", code=2).output

@@ -405,7 +405,7 @@ def test_one_node_is_down_and_the_others_work(cluster: Cluster) -> None:
     assert orders(cluster) == {f"{near} {number}" for number in range(20)} | {f"{far} 1", f"{far} 2"}
 
 
-def test_a_new_node_is_deployed_before_it_gets_shards_and_a_shard_moves_with_its_order(
+def test_a_new_node_is_deployed_before_it_gets_shards_and_order_survives_a_move(
     cluster: Cluster,
 ) -> None:
     (key,) = cluster.keys(1, 1)
