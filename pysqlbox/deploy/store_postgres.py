@@ -125,10 +125,13 @@ class PostgresStore:
         )
         self._run(
             "; ".join(
-                ["SET TRANSACTION ISOLATION LEVEL READ COMMITTED", *map("SET LOCAL {}".format, settings)]
+                [
+                    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+                    *map("SET LOCAL {}".format, settings),
+                    f"SELECT {NODE_LOCAL}",
+                ]
             )
         )
-        self._execute(f"SELECT {NODE_LOCAL}")
 
     def lock(self) -> None:
         """An advisory lock of the transaction: safe behind a transaction-mode pooler, gone after a crash."""
