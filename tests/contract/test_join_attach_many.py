@@ -9,7 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from pysqlbox.errors import InvalidArgument, InvalidState, NotFound, PysqlboxError
+from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, InvalidState, NotFound, PysqlboxError
 from tests.contract.joins import Joins, Step
 from tests.contract.support import OWNER, ids, impatient, is_babelfish, refuses, server_now
 
@@ -286,3 +286,21 @@ def _cancelled(session: Any, joins: Joins, made: list[int]) -> int:
     answer = joins.box.on(session).cancel(made)
     session.commit()
     return answer
+
+
+@pytest.mark.dialect("postgres")
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_contract_an_attach_under_an_older_snapshot_is_to_be_tried_again(joins: Joins, level: str) -> None:
+    """It is a serialization failure, which drivers repeat, not a duplicate, which they take for a fault."""
+    join, steps = joins.start(4), joins.steps(4)
+    for call in (lambda late: late.attach(join, steps[2]), lambda late: late.attach_many(join, steps[2:])):
+        with joins.box.db.session() as session:
+            session.sql(f"SET TRANSACTION ISOLATION LEVEL {level}")
+            session.sql("SELECT count(*) AS n FROM {schema}.outbox_joins")
+            attached = len(joins.members(join))
+            assert joins.attach(join, steps[attached])
+            with pytest.raises(DatabaseUnavailable) as caught:
+                call(joins.on(session))
+            assert getattr(caught.value.__cause__, "sqlstate", None) == "40001"
+            session.rollback()
+    assert joins.attach_many(join, steps) == 2

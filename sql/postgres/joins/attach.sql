@@ -57,7 +57,9 @@ BEGIN
 
     now_at := {{ db._now }}();
     INSERT INTO {{ db.join_member }} (join_id, message_id, id, no, counted, attached_at)
-    VALUES ($1, $2, work_id, attached_steps + 1, nullif(state, 'pending'), now_at);
+    VALUES ($1, $2, work_id, attached_steps + 1, nullif(state, 'pending'), now_at)
+    -- Only for a snapshot older than the last step: it then fails as a serialization, not as a duplicate.
+    ON CONFLICT DO NOTHING;
     IF state <> 'pending' THEN
         PERFORM {{ db._join_step }}($1, state);
     END IF;

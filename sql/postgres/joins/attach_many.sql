@@ -106,7 +106,9 @@ BEGIN
     now_at := {{ db._now }}();
     INSERT INTO {{ db.join_member }} (join_id, message_id, id, no, counted, attached_at)
     SELECT $1, u.message_id, u.id, attached_steps + u.place, nullif(u.state, 'pending'), now_at
-    FROM unnest(new_ids, work_ids, states) WITH ORDINALITY AS u (message_id, id, state, place);
+    FROM unnest(new_ids, work_ids, states) WITH ORDINALITY AS u (message_id, id, state, place)
+    -- Only for a snapshot older than the last step, as in join_attach.
+    ON CONFLICT DO NOTHING;
     SELECT count(*) FILTER (WHERE u.state = 'completed'), count(*) FILTER (WHERE u.state = 'failed')
     INTO completed, failed
     FROM unnest(states) AS u (state);
