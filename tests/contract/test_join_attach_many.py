@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -293,14 +294,20 @@ def _cancelled(session: Any, joins: Joins, made: list[int]) -> int:
 def test_contract_an_attach_under_an_older_snapshot_is_to_be_tried_again(joins: Joins, level: str) -> None:
     """It is a serialization failure, which drivers repeat, not a duplicate, which they take for a fault."""
     join, steps = joins.start(4), joins.steps(4)
-    for call in (lambda late: late.attach(join, steps[2]), lambda late: late.attach_many(join, steps[2:])):
+    for count in (1, 2):
         with joins.box.db.session() as session:
             session.sql(f"SET TRANSACTION ISOLATION LEVEL {level}")
             session.sql("SELECT count(*) AS n FROM {schema}.outbox_joins")
             attached = len(joins.members(join))
             assert joins.attach(join, steps[attached])
+            late = joins.on(session)
+            attach = (
+                partial(late.attach, join, steps[2])
+                if count == 1
+                else partial(late.attach_many, join, steps[2:])
+            )
             with pytest.raises(DatabaseUnavailable) as caught:
-                call(joins.on(session))
+                attach()
             assert getattr(caught.value.__cause__, "sqlstate", None) == "40001"
             session.rollback()
     assert joins.attach_many(join, steps) == 2
