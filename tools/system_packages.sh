@@ -28,7 +28,12 @@ missing() {
   command -v gcc >/dev/null || command -v cc >/dev/null || echo "gcc libc6-dev"
   # Drivers for the clients of examples/, where their language is here already.
   if command -v javac >/dev/null && ! has libpostgresql-jdbc-java; then echo libpostgresql-jdbc-java; fi
-  if command -v node >/dev/null && ! has node-pg && offered node-pg; then echo node-pg; fi
+  # Where there is npm, the test fetches Node's packages with it.
+  if command -v node >/dev/null && ! command -v npm >/dev/null && ! has node-pg && offered node-pg; then echo node-pg; fi
+  if command -v go >/dev/null && offered golang-github-lib-pq-dev; then
+    has golang-github-lib-pq-dev || echo golang-github-lib-pq-dev
+    has golang-github-google-uuid-dev || echo golang-github-google-uuid-dev
+  fi
   has nats-server || echo nats-server
   command -v promtool >/dev/null || echo prometheus
   icu_here || icu_offered
@@ -52,7 +57,10 @@ skipped() {
   command -v promtool >/dev/null || echo "  prometheus (promtool): the alert rules, evaluated on what is told (tests/metrics)"
   icu_here || echo "  libicu: the T-SQL compile gate"
   command -v javac >/dev/null && ! has libpostgresql-jdbc-java && echo "  libpostgresql-jdbc-java: the client in Java"
-  command -v node >/dev/null && ! has node-pg && offered node-pg && echo "  node-pg: the client in Node"
+  command -v node >/dev/null && ! command -v npm >/dev/null && ! has node-pg && offered node-pg &&
+    echo "  node-pg: the client in Node"
+  command -v go >/dev/null && offered golang-github-lib-pq-dev && ! has golang-github-lib-pq-dev &&
+    echo "  golang-github-lib-pq-dev: the client in Go"
   version=$(postgres_here)
   if [ -z "$version" ]; then
     echo "  postgresql (15 or newer): tests on the system's PostgreSQL, and the plpgsql_check gate"

@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import pysqlbox
 from tests.examples.support import EXAMPLES, ask, at_once, environment, free_port, run, running, until
 
 Database = Callable[[str], str]
 
 
 def test_django(database: Database) -> None:
-    """One invoice for each order; the way back of the deployment is refused in words."""
+    """One invoice and one receipt for each order; the way back of the deployment is refused in words."""
     folder = EXAMPLES / "django_shop"
     env = environment(DATABASE_URL=database("django_shop"), DJANGO_SETTINGS_MODULE="shop.settings")
     assert "shop.0002_pysqlbox... OK" in run(folder, "manage.py", "migrate", env=env)
@@ -27,9 +28,9 @@ def test_django(database: Database) -> None:
         running(folder, "manage.py", "runserver", "--noreload", str(port), env=env, codes=(0, -15)),
         running(folder, "manage.py", "pysqlbox", "work", "shop.worker:make_worker", env=env),
     ):
-        until(lambda: ask(f"{url}/totals") == {"orders": 0, "invoices": 0})
+        until(lambda: ask(f"{url}/totals") == {"orders": 0, "invoices": 0, "receipts": 0})
         at_once(40, lambda n: ask(f"{url}/orders", {"customer": f"c{n % 3}", "cents": n}))
-        until(lambda: bool(ask(f"{url}/totals")["invoices"] == 40))
+        until(lambda: ask(f"{url}/totals") == {"orders": 40, "invoices": 40, "receipts": 40})
     assert "40" in run(folder, "manage.py", "pysqlbox", "stats", env=env)
     refused = run(folder, "manage.py", "migrate", "shop", "0001", env=env, code=1)
     assert "it may hold messages" in refused
@@ -102,3 +103,36 @@ def test_fastapi(database: Database) -> None:
         assert ask(f"{url}/ops/readyz")
         with urllib.request.urlopen(f"{url}/ops/") as page:
             assert "outbox" in page.read().decode()
+
+
+def test_rabbitmq(database: Database) -> None:
+    """Each message is delivered twice by its sender, and billed once; the service ends well on SIGTERM."""
+    pytest.importorskip("pika", reason="the extra pysqlbox[rabbitmq] is not installed")
+    import pika
+
+    from tests.service.broker import PROGRAM, broker
+
+    if not PROGRAM.exists():
+        pytest.skip("rabbitmq-server is not installed")
+    url = database("rabbitmq_billing")
+    with broker() as found, pika.BlockingConnection(pika.URLParameters(found)) as connection:
+        channel = connection.channel()
+        channel.queue_declare("orders", durable=True)
+        for number in range(40):
+            properties = pika.BasicProperties(message_id=str(number // 2))
+            body = json.dumps({"id": number // 2, "cents": 100}).encode()
+            channel.basic_publish("", "orders", body, properties)
+        env = environment(PYSQLBOX_URL=url, BROKER=found)
+        with running(EXAMPLES / "rabbitmq_billing", "billing.py", env=env), pysqlbox.connect(url) as db:
+            until(lambda: _processed(db) == 20)
+            until(lambda: channel.queue_declare("orders", passive=True).method.message_count == 0)
+            with db.connection() as bills:
+                assert bills.execute("SELECT count(*), sum(cents) FROM bills").fetchone() == (20, 2000)
+
+
+def _processed(db: pysqlbox.Deployment) -> int:
+    """How many keys of the ledger are done; none before it is deployed."""
+    try:
+        return sum(each.status == "Processed" for each in db.ledger.list())
+    except pysqlbox.SchemaMismatch:
+        return 0

@@ -22,6 +22,9 @@ from tests.worker.proxy import Proxy
 
 CLIENTS = EXAMPLES / "clients"
 JARS = [Path("/usr/share/java/postgresql.jar")]
+#: Where Debian puts the sources of Go's packages, and those that the client imports.
+GO_PATH = Path("/usr/share/gocode")
+GO_PACKAGES = ("github.com/lib/pq", "github.com/google/uuid")
 PSQL = shutil.which("psql")
 
 
@@ -49,22 +52,49 @@ def client(*command: str | Path, **env: str) -> str:
     return done.stdout
 
 
+#: What npm is asked for where neither Debian nor anybody else has brought it.
+NODE_PACKAGES = {"pg": "pg@8", "tedious": "tedious@19"}
+
+
 def node(file: str, package: str, *, schema: str = "infra", **env: str) -> str:
-    """Runs a client of Node, or skips where it or its driver is missing."""
+    """Runs a client of Node, or skips where it or its driver cannot be had."""
     program = shutil.which("node")
     if program is None:
         pytest.skip("node is not installed")
     folders = [Path(each) for each in os.environ.get("NODE_PATH", "").split(os.pathsep) if each]
     folders += [CLIENTS / "node/node_modules", Path("/usr/share/nodejs")]
-    found = next((folder for folder in folders if (folder / package).is_dir()), None)
-    if found is None:
-        pytest.skip(f"Node's package {package} is not installed")
+    found = next((folder for folder in folders if (folder / package).is_dir()), None) or fetched(package)
     # Modules in the new syntax are not looked up in NODE_PATH, so the client runs beside its packages.
     with tempfile.TemporaryDirectory() as folder:
         text = (CLIENTS / "node" / file).read_text().replace("infra.", f"{schema}.")
         (Path(folder) / file).write_text(text)
         (Path(folder) / "node_modules").symlink_to(found)
         return client(program, Path(folder) / file, **env)
+
+
+def fetched(package: str) -> Path:
+    """A folder of the user's cache with a package from npm; skips where npm cannot fetch it."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pysqlbox" / "node"
+    home = cache / NODE_PACKAGES[package]
+    npm = shutil.which("npm")
+    if not home.exists():
+        if npm is None:
+            pytest.skip(f"Node's package {package} is not installed, and neither is npm")
+        cache.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix="draft-", dir=cache))
+        try:
+            # Nothing of the package runs while it is installed.
+            command = [npm, "install", "--prefix", str(draft), "--ignore-scripts", "--no-audit", "--no-fund"]
+            done = subprocess.run(
+                [*command, NODE_PACKAGES[package]], capture_output=True, text=True, timeout=120, check=False
+            )
+            if done.returncode != 0:
+                pytest.skip(f"npm cannot fetch {package}: {(done.stderr.splitlines() or ['no message'])[-1]}")
+            with contextlib.suppress(OSError):  # another process was quicker
+                draft.rename(home)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    return home / "node_modules"
 
 
 def check(db: pysqlbox.Deployment, said: str) -> None:
@@ -103,6 +133,26 @@ def test_java(shop: pysqlbox.Deployment, tmp_path: Path) -> None:
             DATABASE_URL=f"jdbc:postgresql://127.0.0.1:{proxy.port}{url.path}?user={url.username}",
         )  # fmt: skip
     check(shop, said)
+
+
+def test_go(shop: pysqlbox.Deployment, tmp_path: Path) -> None:
+    """database/sql with lib/pq, both of Debian."""
+    go = shutil.which("go")
+    if go is None or not all((GO_PATH / "src" / name).is_dir() for name in GO_PACKAGES):
+        pytest.skip(
+            "Go, lib/pq or google/uuid (Debian: golang-github-lib-pq-dev, …-google-uuid-dev) is missing"
+        )
+    offline = {"GOPATH": str(GO_PATH), "GO111MODULE": "off", "GOFLAGS": "", "CGO_ENABLED": "0"}
+    program = tmp_path / "client"
+    client(go, "build", "-o", program, CLIENTS / "go/client.go", **offline, GOCACHE=str(_go_cache()))
+    check(shop, client(program, DATABASE_URL=shop.target.dsn))
+
+
+def _go_cache() -> Path:
+    """Go's own cache, or ours where there is no home: compiling the standard library takes half a minute."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pysqlbox" / "go"
+    cache.mkdir(parents=True, exist_ok=True)
+    return cache
 
 
 def _socket(db: pysqlbox.Deployment) -> str:

@@ -52,8 +52,8 @@ def _run(program: str, data: Path) -> str:
 
 def test_quick_start_runs_as_it_stands(data: Path) -> None:
     """The first time, when it deploys, and again."""
-    assert _run(PROGRAMS[0], data) == "order 1: Ann pays 99.00\n1 done\n"
-    assert _run(PROGRAMS[0], data) == "order 2: Ann pays 99.00\n2 done\n"
+    assert _run(PROGRAMS[0], data) == "order 1 of Ann is confirmed\n"
+    assert _run(PROGRAMS[0], data) == "order 2 of Ann is confirmed\n"
 
 
 def test_what_follows_the_quick_start_runs_too(data: Path) -> None:

@@ -8,6 +8,7 @@ class Order(models.Model):
 
     customer = models.CharField(max_length=100)
     cents = models.PositiveIntegerField()
+    receipt_sent = models.BooleanField(default=False)
 
 
 class Invoice(models.Model):

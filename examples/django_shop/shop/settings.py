@@ -10,6 +10,7 @@ ALLOWED_HOSTS = ["127.0.0.1", "localhost"]
 INSTALLED_APPS = ["pysqlbox.contrib.django", "shop"]
 ROOT_URLCONF = "shop.urls"
 USE_TZ = True
+TASKS = {"default": {"BACKEND": "pysqlbox.contrib.django.tasks.PysqlboxBackend"}}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 DATABASES = {
     "default": {

@@ -2,6 +2,7 @@
 
 import pysqlbox
 from pysqlbox.contrib.django import atomic, deployment
+from pysqlbox.contrib.django.tasks import add_tasks
 from shop.messages import OrderPlaced
 from shop.models import Invoice
 
@@ -15,4 +16,5 @@ def make_worker() -> pysqlbox.Worker:
     """The worker, on the database of Django's settings."""
     worker = deployment().worker(threads=4)
     worker.handler(OrderPlaced, transactional=atomic)(invoice)
+    add_tasks(worker)  # or a process of their own: manage.py pysqlbox_tasks
     return worker

@@ -21,6 +21,7 @@ class Migration(migrations.Migration):
                 ),
                 ("customer", models.CharField(max_length=100)),
                 ("cents", models.PositiveIntegerField()),
+                ("receipt_sent", models.BooleanField(default=False)),
             ],
         ),
         migrations.CreateModel(
