@@ -45,7 +45,7 @@ def client(*command: str | Path, **env: str) -> str:
         env={**os.environ, **env},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=400,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

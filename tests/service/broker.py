@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -15,14 +16,30 @@ from pathlib import Path
 import pika
 from pika.exceptions import AMQPError
 
-from tests.service.processes import until
+from tests.service.processes import PATIENCE, until
 
 PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+
+
+class _PortTaken(Exception):
+    """Somebody took one of the free ports before the broker did."""
 
 
 @contextlib.contextmanager
 def broker() -> Iterator[str]:
     """A running broker; yields its URL."""
+    with contextlib.ExitStack() as stack:
+        for _ in range(4):
+            with contextlib.suppress(_PortTaken):
+                url = stack.enter_context(_tried())
+                break
+        else:
+            raise AssertionError("each time somebody else had taken a port meanwhile")
+        yield url
+
+
+@contextlib.contextmanager
+def _tried() -> Iterator[str]:
     folder = Path(tempfile.mkdtemp(prefix="pysqlbox-rabbitmq-"))
     port, distribution, names = _free_ports(3)
     config = folder / "rabbitmq.conf"
@@ -52,8 +69,11 @@ def broker() -> Iterator[str]:
         )
     url = f"amqp://guest:guest@127.0.0.1:{port}/"
     try:
-        until(lambda: process.poll() is not None or _answers(url), "the broker did not start")
-        assert process.poll() is None, log.read_text(errors="replace")[-2000:]
+        until(lambda: process.poll() is not None or _answers(url), "the broker did not start", PATIENCE * 3)
+        said = log.read_text(errors="replace")
+        if process.poll() is not None and re.search("already_used|eaddrinuse", said):
+            raise _PortTaken
+        assert process.poll() is None, said[-2000:]
         yield url
     finally:
         with contextlib.suppress(ProcessLookupError):

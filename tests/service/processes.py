@@ -89,9 +89,9 @@ def served(*options: str, url: str | None = None, schema: str = "infra") -> Iter
         running.process.stderr.close()
 
 
-def until(holds: Callable[[], bool], what: str) -> None:
+def until(holds: Callable[[], bool], what: str, patience: float = PATIENCE) -> None:
     """Wait for something to hold."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + patience
     while not holds():
         assert time.monotonic() < deadline, what
         time.sleep(0.05)

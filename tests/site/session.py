@@ -25,7 +25,7 @@ import pysqlbox
 from tests.site.blocks import Block, blocks
 
 STAGE = Path(__file__).parent / "stage"
-PATIENCE = 60
+PATIENCE = 200
 
 
 def main(page: str, url: str) -> None:

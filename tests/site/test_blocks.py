@@ -113,7 +113,7 @@ def test_the_blocks_of_a_page_run(page: str, server: str, folder: Path) -> None:
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -89,6 +90,19 @@ async def _post(*_: str) -> None:
 client = SimpleNamespace(post=_post)
 smtp = SimpleNamespace(send_all=lambda mails: [True for _ in mails])
 timer = contextlib.nullcontext
+
+
+def _stop_soon() -> None:
+    """Ends ``worker.run()``, which else would wait for a signal."""
+    found = None
+    while found is None or not found.is_running:
+        time.sleep(0.05)
+        found = globals().get("worker")
+    time.sleep(0.5)
+    found.stop()
+
+
+threading.Thread(target=_stop_soon, daemon=True).start()
 
 
 async def serve() -> None:
