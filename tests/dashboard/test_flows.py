@@ -93,7 +93,16 @@ def test_workers_that_are_seen(visitor: Visitor, deployment: pysqlbox.Deployment
     deployment.outbox.enqueue_many([{"topic": "t", "payload": ""}] * 5)
     deployment.outbox.claim(OWNER, batch_size=3)
     page = visitor.text("/workers")
-    assert re.search(rf"{OWNER}</th><td class=\"n busy\">3</td>", page)
+    assert re.search(rf"{OWNER}</span></th>\s*<td class=\"n busy\">3</td>", page)
+    assert "seen here" in page
+    topics = [HOSTILE[:200], *"abcdef"]
+    deployment.register.report(OWNER, ["outbox"], topics, HOSTILE[:200], "node-1", 4711, "0.1", 8)
+    page = visitor.text("/workers")
+    assert "node-1, pid 4711, 8 threads, 0.1" in page
+    assert "seen here" not in page
+    assert "a, b, c, d <span" in page
+    assert "and 2 more" in page
+    assert "<script>document" not in page
 
 
 def test_doctor_and_its_advice(visitor: Visitor, deployment: pysqlbox.Deployment) -> None:
