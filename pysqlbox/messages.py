@@ -334,6 +334,7 @@ class BoxMetrics:
     blocked_groups: int | None
     longest_blocked_seconds: float | None
     upkeep_seconds: float | None
+    reap_seconds: float | None
 
 
 @dataclass(frozen=True, slots=True)

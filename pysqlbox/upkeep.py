@@ -23,6 +23,8 @@ from pysqlbox.worker.settings import whole
 
 __all__ = ["Upkeep"]
 
+#: The longest retention there is, in seconds: more than thirty years.
+_FOR_EVER = 1_000_000_000
 _log = logging.getLogger("pysqlbox.upkeep")
 
 #: Workers that have not said anything for longer have ended, or will say anew who they are.
@@ -49,6 +51,7 @@ class Upkeep:
         restart_delay: Delay = 30,
         parallel: int = AT_ONCE,
         leases: bool = True,
+        cleaning: bool = True,
     ) -> None:
         """``every``: the pause between two rounds; ``restart_delay``: the one after a round that failed.
 
@@ -56,6 +59,7 @@ class Upkeep:
         of the ledger and ``audit_retention`` the audit log; None keeps them for ever. ``batch_size``: how
         many in one transaction.
         ``parallel``: how many stores at once. ``leases``: also take back those that have run out.
+        ``cleaning``: clean up boxes too, as old keys of deduplication need it even if messages stay for ever.
         """
         if not isinstance(source, Deployment | Stores):
             raise InvalidArgument(f"source: must be a Deployment or Stores, not {type(source).__name__}")
@@ -69,6 +73,7 @@ class Upkeep:
         self._batch_size = whole("batch_size", batch_size, 1, 10_000)
         self._parallel = whole("parallel", parallel, 1, 1000)
         self._leases = leases
+        self._cleaning = cleaning
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
@@ -185,8 +190,9 @@ class Upkeep:
             box: Any = db.box(name)
             if self._leases:
                 yield f"{name} leases", partial(box.reap, size)
-            if self._retention is not None:
-                yield f"{name} done", partial(box.cleanup, self._retention, batch_size=size)
+            if self._cleaning:
+                retention = _FOR_EVER if self._retention is None else self._retention
+                yield f"{name} done", partial(box.cleanup, retention, batch_size=size)
             if self._dead_retention is not None:
                 yield f"{name} dead", partial(box.cleanup_dead, self._dead_retention, batch_size=size)
         if ledger and self._ledger_retention is not None:

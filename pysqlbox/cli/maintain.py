@@ -68,7 +68,7 @@ def reap(
     if stores_name is not None:
         many.upkeep(
             stores_name, names, every, as_json,
-            retention=None, ledger_retention=None, audit_retention=None, batch_size=batch_size,
+            cleaning=False, ledger_retention=None, audit_retention=None, batch_size=batch_size,
         )  # fmt: skip
         return
     with deployment(url, schema) as db:

@@ -41,11 +41,8 @@ _BY_TOPIC: tuple[tuple[str, str, _Together, str], ...] = (
 _BY_BOX = (
     ("blocked_groups", "blocked_groups", "FIFO groups whose head holds up others that are due."),
     ("longest_blocked_seconds", "longest_blocked_seconds", "For how long the longest of them is held up."),
-    (
-        "upkeep_seconds",
-        "upkeep_age_seconds",
-        "How long ago a worker last cleaned up; absent if none ever did.",
-    ),
+    ("upkeep_seconds", "upkeep_age_seconds", "How long ago somebody last cleaned up, or the box was made."),
+    ("reap_seconds", "reap_age_seconds", "How long ago somebody last took back leases, or the box was made."),
 )
 
 
@@ -64,9 +61,8 @@ def add_boxes(
             own.append(row)
             continue
         for field, name, text in _BY_BOX:
-            value = getattr(row, field)
-            if value is not None or field != "upkeep_seconds":
-                families.get(f"pysqlbox_{name}", "gauge", text).add(value or 0, (*labels, ("box", row.box)))
+            family = families.get(f"pysqlbox_{name}", "gauge", text)
+            family.add(getattr(row, field) or 0, (*labels, ("box", row.box)))
     for box, own in topics.items():
         weights = {str(row.topic): row.ready + row.scheduled + row.in_flight + row.dead for row in own}
         of_box = chosen.setdefault(box, Chosen(limit))

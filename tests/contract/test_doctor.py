@@ -196,13 +196,31 @@ def test_contract_doctor_names_dead_letters_but_not_the_cancelled(every_box: Box
 def test_contract_doctor_sees_that_nobody_cleans_up(every_box: Box) -> None:
     every_box.fill(2)
     every_box.ack(OWNER, every_box.take())
-    every_box.db.advance(30 * DAY)
+    every_box.db.advance(25 * HOUR)
     assert found(every_box.db, "upkeep") == []
-    every_box.db.advance(2 * DAY)
+    every_box.db.advance(2 * HOUR)
     row = only(every_box, "upkeep")
     assert row["level"] == "warning"
     assert "oldest done message" in row["detail"]
-    assert "workers have cleaned up" not in row["detail"]
+    assert "nobody has ever cleaned up here" in row["detail"]
+    mend(every_box, row)
+
+
+def test_contract_doctor_tells_whoever_keeps_messages_from_nobody_cleaning_up(every_box: Box) -> None:
+    every_box.fill(2)
+    every_box.ack(OWNER, every_box.take())
+    for _ in range(30):
+        every_box.db.advance(DAY)
+        assert every_box.affected("cleanup", retention_seconds=60 * DAY) == 0
+        assert found(every_box.db, "upkeep") == []
+    every_box.db.advance(25 * HOUR)
+    row = only(every_box, "upkeep")
+    assert row["level"] == "note", "they may mean to keep it for two months"
+    assert "somebody has cleaned up here last" in row["detail"]
+    every_box.db.advance(2 * DAY)
+    row = only(every_box, "upkeep")
+    assert row["level"] == "warning"
+    assert "somebody has cleaned up here last 3 days" in row["detail"]
     mend(every_box, row)
 
 
@@ -240,22 +258,16 @@ def test_contract_doctor_names_schedules_that_nobody_fires(each_outbox: Box) -> 
     assert (row["level"], row["subject"]) == ("note", f"box {each_outbox.name}, schedule cron")
 
 
-def test_contract_doctor_tells_when_workers_have_cleaned_up_last(box: Box) -> None:
-    box.put()
-    box.ack(OWNER, box.take())
-    box.db.one("ledger_try_begin", key=f"pysqlbox:cleanup:{box.name}", lease_seconds=48)
-    box.db.advance(32 * DAY)
-    assert "workers have cleaned up here last 32 days" in only(box, "upkeep")["detail"]
-
-
 def test_contract_doctor_sees_old_deduplication_keys(outbox: Box) -> None:
     outbox.put(dedup_key="k")
     outbox.ack(OWNER, outbox.take())
+    assert outbox.affected("cleanup", retention_seconds=DAY) == 0
     outbox.db.advance(DAY)
     assert found(outbox.db, "upkeep") == []
-    outbox.db.advance(2 * HOUR)
-    row = only(outbox, "upkeep")
-    assert "deduplication key" in row["detail"]
+    outbox.db.advance(4 * HOUR)
+    rows = found(outbox.caller, "upkeep", "box ")
+    assert [each["level"] for each in rows] == ["warning"] * 2, "of a done message, and of a key"
+    (row,) = [each for each in rows if "deduplication key" in each["detail"]]
     mend(outbox, row)
 
 

@@ -6,14 +6,16 @@ from datetime import timedelta
 
 import pytest
 
+from pysqlbox.errors import InvalidArgument
 from tests.contract.support import HOSTILE, KINDS, OWNER, Box, Row, columns, server_now
 from tests.support.database import Database
 
 COLUMNS = [
     "box", "topic", "ready", "scheduled", "in_flight", "done", "dead", "given_up", "expired_leases",
     "oldest_ready_seconds", "oldest_dead_seconds", "blocked_groups", "longest_blocked_seconds",
-    "upkeep_seconds",
+    "upkeep_seconds", "reap_seconds",
 ]  # fmt: skip
+DAY = 86400
 COUNTS = ("ready", "scheduled", "in_flight", "done", "dead")
 
 
@@ -35,9 +37,9 @@ def test_contract_metrics_answer_every_box_and_a_total_of_each(db: Database) -> 
             "oldest_ready_seconds",
             "oldest_dead_seconds",
             "longest_blocked_seconds",
-            "upkeep_seconds",
         ):
             assert row[name] is None
+        assert row["upkeep_seconds"] == pytest.approx(row["reap_seconds"], abs=1), "since it was made"
 
 
 def test_contract_metrics_count_what_stats_count(box: Box) -> None:
@@ -108,13 +110,46 @@ def test_contract_metrics_count_groups_that_their_head_holds_up(box: Box) -> Non
     assert metrics(box)[None]["blocked_groups"] == 1
 
 
-def test_contract_metrics_tell_when_workers_cleaned_up(box: Box) -> None:
-    key = f"pysqlbox:cleanup:{box.name}"
-    box.db.call("ledger_try_begin", key=key, owner="w", lease_seconds=10, handler="caretaker")
+def test_contract_metrics_tell_when_somebody_cleaned_up_and_took_back_leases(every_box: Box) -> None:
+    """Whoever calls, worker, cron or a DBA: the routines themselves leave the mark, whatever they found."""
+    db = every_box.db
+    db.advance(500)
+    every_box.affected("cleanup", retention_seconds=DAY)
+    db.advance(300)
+    row = metrics(every_box)[None]
+    assert 300 <= row["upkeep_seconds"] < 360
+    assert row["reap_seconds"] >= 800, "never: since the box was made"
+    every_box.reap()
+    db.advance(100)
+    row = metrics(every_box)[None]
+    assert 400 <= row["upkeep_seconds"] < 460
+    assert 100 <= row["reap_seconds"] < 160
+    others = [other for other in db.call("metrics") if other["box"] != every_box.name]
+    assert len(others) == 3
+    assert all(float(str(other["upkeep_seconds"])) >= 900 for other in others)
+
+
+def test_contract_metrics_tell_of_no_upkeep_that_was_refused(box: Box) -> None:
     box.db.advance(500)
-    assert 500 <= metrics(box)[None]["upkeep_seconds"] < 560
-    others = [row for row in box.db.call("metrics") if row["box"] != box.name]
-    assert all(row["upkeep_seconds"] is None for row in others)
+    with pytest.raises(InvalidArgument):
+        box.call("cleanup", retention_seconds=-1)
+    with pytest.raises(InvalidArgument):
+        box.call("reap", batch_size=0)
+    row = metrics(box)[None]
+    assert min(row["upkeep_seconds"], row["reap_seconds"]) >= 500
+
+
+def test_contract_upkeep_waits_for_nobody_elses_upkeep(box: Box) -> None:
+    """Two at once: the mark is the other's then, and whoever comes second does not wait for it."""
+    box.db.advance(500)
+    with box.db.session() as other:
+        assert other.value(f"{box.name}_cleanup", retention_seconds=DAY) == 0
+        assert other.value(f"{box.name}_reap") == 0
+        assert box.affected("cleanup", retention_seconds=DAY) == 0
+        assert box.reap() == 0
+        other.commit()
+    row = metrics(box)[None]
+    assert max(row["upkeep_seconds"], row["reap_seconds"]) < 60
 
 
 def test_contract_metrics_take_any_topic(box: Box) -> None:

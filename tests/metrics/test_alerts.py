@@ -14,16 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import pysqlbox
 from pysqlbox import Retries, metrics
+from pysqlbox.cli import cli
 from pysqlbox.metrics import exporter, shipped
 from pysqlbox.worker import listener
 from pysqlbox.worker.database_postgres import PostgresConnection
 from tests.contract.support import OWNER
 from tests.metrics.conftest import MakeWorker
 from tests.metrics.promtool import needs_promtool, promtool
-from tests.metrics.reading import Sample, read
+from tests.metrics.reading import Sample, read, value
 from tests.support.database import Database
 from tests.worker.support import until
 
@@ -212,9 +214,7 @@ def scene(
         return pysqlbox.Retry(delay=600)
 
     del handle, fail
-    db.call(
-        "ledger_try_begin", key="pysqlbox:cleanup:outbox", owner="w", lease_seconds=10, handler="caretaker"
-    )
+    deployment.outbox.cleanup(DAY)
     worker.measure()
     deployment.outbox.enqueue("t", "p")
     deployment.outbox.enqueue("fails", "p")
@@ -247,9 +247,9 @@ def series(before: list[Sample], after: list[Sample]) -> Iterator[dict[str, str]
 
 
 def firing(
-    folder: Path, alert: str, before: list[Sample], after: list[Sample]
+    folder: Path, alert: str, before: list[Sample], after: list[Sample], *, wanted: bool = True
 ) -> subprocess.CompletedProcess[str]:
-    """Whether it is silent while all is well, and fires afterwards, by promtool."""
+    """Whether it is silent while all is well, and fires afterwards, or does not, by promtool."""
     (folder / "alerts.yml").write_text(shipped.alerts(), encoding="utf-8")
 
     def expected(minute: int, value: int, state: str) -> dict[str, Any]:
@@ -277,7 +277,7 @@ def firing(
                     {
                         "expr": f"sum({fires}) > bool 0 or vector(0)",
                         "eval_time": f"{HEALTHY + AFTER}m",
-                        "exp_samples": [{"labels": "{}", "value": 1}],
+                        "exp_samples": [{"labels": "{}", "value": int(wanted)}],
                     },
                 ],
             }
@@ -300,6 +300,67 @@ def test_an_alert_fires_when_it_should_and_not_before(scene: Scene, tmp_path: Pa
     PROVOKED[alert](scene)
     after = read(str(told))
     result = firing(tmp_path, alert, before, after)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def by_worker(scene: Scene) -> None:
+    worker = scene.deployment.worker(threads=1, cleanup_seconds=0.2)
+    worker.add_handler("t", lambda _message: None)
+    worker.start()
+    until(lambda: upkeep_age(scene) < 60, 30, "a worker cleans up")
+    worker.stop()
+
+
+def by_upkeep(scene: Scene) -> None:
+    pysqlbox.Upkeep(scene.deployment).run_once()
+
+
+def by_upkeep_that_keeps_everything(scene: Scene) -> None:
+    pysqlbox.Upkeep(scene.deployment, retention=None).run_once()
+
+
+def by_cron(scene: Scene) -> None:
+    result = CliRunner().invoke(cli, ["cleanup", "--url", scene.db.url, "--schema", scene.db.schema])
+    assert result.exit_code == 0, result.output
+
+
+def by_sql(scene: Scene) -> None:
+    scene.db.call("outbox_cleanup", retention_seconds=7 * DAY)
+
+
+def upkeep_age(scene: Scene) -> float:
+    (row,) = [row for row in scene.deployment.metrics() if row.box == "outbox" and row.topic is None]
+    assert row.upkeep_seconds is not None
+    return row.upkeep_seconds
+
+
+WAYS = [by_worker, by_upkeep, by_upkeep_that_keeps_everything, by_cron, by_sql]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: str(way.__name__))
+def test_upkeep_by_any_way_keeps_its_alert_silent(
+    scene: Scene, tmp_path: Path, way: Callable[[Scene], None]
+) -> None:
+    told = metrics.WorkerExporter(scene.worker)
+    before = read(str(told))
+    scene.db.advance(4000)
+    way(scene)
+    after = read(str(told))
+    assert value(after, "pysqlbox_done_messages", box="outbox", topic="t") == 1, "it would be missed"
+    assert value(after, "pysqlbox_upkeep_age_seconds", box="outbox") < 60
+    result = firing(tmp_path, "PysqlboxUpkeepStopped", before, after, wanted=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_a_box_in_which_nothing_is_done_needs_no_upkeep(scene: Scene, tmp_path: Path) -> None:
+    told = metrics.WorkerExporter(scene.worker)
+    before = read(str(told))
+    scene.db.advance(4000)
+    scene.deployment.outbox.cleanup(0)
+    scene.db.advance(4000)
+    after = read(str(told))
+    assert value(after, "pysqlbox_upkeep_age_seconds", box="outbox") >= 4000
+    result = firing(tmp_path, "PysqlboxUpkeepStopped", before, after, wanted=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
 

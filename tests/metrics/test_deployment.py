@@ -47,9 +47,8 @@ def test_every_figure_of_a_deployment_is_told(deployment: pysqlbox.Deployment, d
     assert {each.labels["box"] for each in samples if each.name == "pysqlbox_blocked_groups"} == {
         "inbox", "mail", "orders", "outbox",
     }  # fmt: skip
-    assert "pysqlbox_upkeep_age_seconds" not in {each.name for each in samples}, (
-        "no worker has ever cleaned up"
-    )
+    for name in ("upkeep", "reap"):
+        assert value(samples, f"pysqlbox_{name}_age_seconds", box="outbox") >= 30, "never, since it was made"
     assert value(samples, "pysqlbox_pool_size") == 3
     assert value(samples, "pysqlbox_pool_connections", state="in_use") == 0
     assert not [each for each in samples if "store" in each.labels], "a plain deployment has no store's key"
@@ -103,9 +102,10 @@ class Told:
 def rows(*topics: str, ready: int = 1) -> list[BoxMetrics]:
     """One box with these topics."""
     found = [
-        BoxMetrics("outbox", topic, ready, 0, 0, 0, 0, 0, 0, 1.5, None, None, None, None) for topic in topics
+        BoxMetrics("outbox", topic, ready, 0, 0, 0, 0, 0, 0, 1.5, None, None, None, None, None)
+        for topic in topics
     ]
-    return [*found, BoxMetrics("outbox", None, ready, 0, 0, 0, 0, 0, 0, 1.5, None, 0, None, 2.5)]
+    return [*found, BoxMetrics("outbox", None, ready, 0, 0, 0, 0, 0, 0, 1.5, None, 0, None, 2.5, 0.5)]
 
 
 @pytest.fixture

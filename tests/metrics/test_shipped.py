@@ -18,7 +18,6 @@ from pysqlbox.metrics import shipped
 from tests.metrics.conftest import MakeWorker
 from tests.metrics.promtool import needs_promtool, promtool
 from tests.metrics.reading import read
-from tests.support.database import Database
 from tests.worker.support import until
 
 
@@ -74,15 +73,12 @@ def test_prometheus_takes_what_is_told(deployment: pysqlbox.Deployment, make: Ma
 
 
 @pytest.mark.dialect("postgres")
-def test_what_is_asked_is_told(deployment: pysqlbox.Deployment, make: MakeWorker, db: Database) -> None:
+def test_what_is_asked_is_told(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
     """Every metric that a rule or a panel names is there; and every one that is there is in some panel."""
     worker = make()
     worker.measure()
     worker.add_handler("t", lambda _message: None)
     deployment.outbox.enqueue("t", "p")
-    db.call(
-        "ledger_try_begin", key="pysqlbox:cleanup:outbox", owner="w", lease_seconds=10, handler="caretaker"
-    )
     worker.start()
     until(lambda: worker.stats().handled, 30)
     told = {sample.name for sample in read(str(metrics.WorkerExporter(worker)))}

@@ -2,6 +2,7 @@
 {% import "macros/doctor.sql" as doctor with context %}
 {% import "macros/groups.sql" as groups with context %}
 {% import "macros/messages.sql" as messages with context %}
+{% import "macros/upkeep.sql" as upkeep with context %}
 {% set subject = "CONCAT(N'box ', " ~ (box_name | literal) ~ ")" %}
 
 -- What is wrong with one box: what nobody claims, extends, resumes, replays or cleans up. Reads the ends of indexes and
@@ -18,6 +19,9 @@ BEGIN
     DECLARE @now_at datetime2(6) = {{ clock.now() }};
     DECLARE @is_served bit = 0;
     DECLARE @is_paused bit = 0;
+    DECLARE @cleaned_at datetime2(6);
+    -- Whether somebody cleans up: once a day is enough, and may be two hours late.
+    DECLARE @is_kept bit = 0;
     DECLARE @lane int;
     DECLARE @lanes int = 0;
     -- What stands first, lane by lane, behind what is paused; a group's ticket stands for its first member.
@@ -40,6 +44,9 @@ BEGIN
         ORDER BY w.seen_at DESC;
         IF EXISTS (SELECT 1 FROM {{ box.paused }} AS p WHERE p.topic_key = N'.')
             SET @is_paused = 1;
+        SET @cleaned_at = {{ upkeep.last("cleanup") }};
+        IF @cleaned_at > DATEADD(HOUR, -26, @now_at)
+            SET @is_kept = 1;
         IF EXISTS (
             SELECT 1
             FROM (
@@ -109,7 +116,8 @@ BEGIN
                 {{ doctor.constraint(box.tally, key.pk_tally, "PRIMARY KEY CLUSTERED (no)") }},
                 {{ doctor.constraint(box.tally_total, key.pk_tally_total, "PRIMARY KEY CLUSTERED (topic_key)") }},
                 {{ doctor.constraint(box.paused, key.pk_paused, "PRIMARY KEY CLUSTERED (topic_key)") }},
-                {{ doctor.constraint(box.settings, key.pk_settings, "PRIMARY KEY CLUSTERED (name)") }}
+                {{ doctor.constraint(box.settings, key.pk_settings, "PRIMARY KEY CLUSTERED (name)") }},
+                {{ doctor.constraint(box._upkeep, key.pk_upkeep, "PRIMARY KEY CLUSTERED (what)") }}
             {% endcall %}
     {% endcall %}
 
@@ -284,35 +292,37 @@ BEGIN
             WHERE e.messages > 0
     {% endcall %}
 
-    -- Nothing notes when somebody has cleaned up, but for the workers, whose rounds the ledger knows. So it goes by what is
-    -- left over.
-    {% call doctor.look("upkeep", subject, "nothing is left over that it would have removed") %}
+    -- What is left over although somebody cleans up may be meant to stay.
+    {% call doctor.look("upkeep", subject, "somebody cleans up, or nothing is left over that they would have removed") %}
             SELECT
-                N'warning' AS level, {{ subject }} AS subject,
+                CASE WHEN u.may_stay = 1 AND @is_kept = 1 THEN N'note' ELSE N'warning' END AS level, {{ subject }} AS subject,
                 CONCAT(
                     u.detail,
-                    (
-                        SELECT CONCAT(N'; workers have cleaned up here last ', {{ doctor.lasting("k.last_seen_at", "@now_at") }}, N' ago')
-                        FROM {{ db.ledger }} AS k
-                        WHERE k.ledger_key = {{ ("pysqlbox:cleanup:" ~ box_name ~ ".") | literal }}
-                    )
+                    CASE
+                        WHEN @cleaned_at IS NULL THEN N'; nobody has ever cleaned up here'
+                        ELSE CONCAT(N'; somebody has cleaned up here last ', {{ doctor.lasting("@cleaned_at", "@now_at") }}, N' ago')
+                    END
                 ) AS detail,
                 {{ ("EXEC " ~ box.cleanup ~ " @retention_seconds = 604800, @batch_size = 1000; -- again and again until it answers 0; then every hour") | literal }} AS advice
             FROM (
-                SELECT CONCAT(N'its oldest done message was processed ', {{ doctor.lasting("n.processed_at", "@now_at") }}, N' ago') AS detail
+                SELECT
+                    CONCAT(N'its oldest done message was processed ', {{ doctor.lasting("n.processed_at", "@now_at") }}, N' ago') AS detail,
+                    1 AS may_stay
                 FROM (
                     SELECT TOP (1) x.processed_at
                     FROM {{ box.done }} AS x WITH (FORCESEEK)
-                    WHERE x.processed_at < DATEADD(DAY, -31, @now_at)
+                    WHERE x.processed_at < DATEADD(HOUR, CASE WHEN @is_kept = 1 THEN -744 ELSE -26 END, @now_at)
                     ORDER BY x.processed_at
                 ) AS n
 {% if kind == "outbox" %}
                 UNION ALL
-                SELECT CONCAT(N'its oldest deduplication key is ', {{ doctor.lasting("k.seen_at", "@now_at") }}, N' old, far past its window')
+                SELECT
+                    CONCAT(N'its oldest deduplication key is ', {{ doctor.lasting("k.seen_at", "@now_at") }}, N' old, far past its window'),
+                    0
                 FROM (
                     SELECT TOP (1) x.seen_at
                     FROM {{ box.dedup }} AS x WITH (FORCESEEK)
-                    WHERE x.seen_at < DATEADD(DAY, -1, @now_at)
+                    WHERE x.seen_at < DATEADD(HOUR, -26, @now_at)
                     ORDER BY x.seen_at
                 ) AS k
                 CROSS JOIN (
@@ -320,7 +330,7 @@ BEGIN
                     FROM {{ box.settings }} AS s
                     WHERE s.name = N'dedup_window_seconds'
                 ) AS w
-                WHERE k.seen_at < DATEADD(DAY, -1, DATEADD(SECOND, -w.seconds, @now_at))
+                WHERE k.seen_at < DATEADD(HOUR, -26, DATEADD(SECOND, -w.seconds, @now_at))
 {% endif %}
             ) AS u
     {% endcall %}

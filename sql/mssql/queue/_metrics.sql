@@ -2,9 +2,10 @@
 {% import "macros/clock.sql" as clock with context %}
 {% import "macros/groups.sql" as groups with context %}
 {% import "macros/stats.sql" as stats with context %}
+{% import "macros/upkeep.sql" as upkeep with context %}
 
 -- One box's part of metrics.
--- returns: box, topic, ready, scheduled, in_flight, done, dead, given_up, expired_leases, oldest_ready_seconds, oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds; into #pysqlbox_metrics, by topic, the total last, with a null topic
+-- returns: box, topic, ready, scheduled, in_flight, done, dead, given_up, expired_leases, oldest_ready_seconds, oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds, reap_seconds; into #pysqlbox_metrics, by topic, the total last, with a null topic
 -- errors: none
 -- locks: none
 -- role: internal
@@ -17,7 +18,9 @@ BEGIN
     DECLARE @is_paused bit = 0;
     DECLARE @blocked bigint;
     DECLARE @blocked_since datetime2(6);
-    DECLARE @upkeep_at datetime2(6);
+    DECLARE @made_at datetime2(6);
+    DECLARE @cleaned_at datetime2(6);
+    DECLARE @reaped_at datetime2(6);
     DECLARE @figures TABLE (
         topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL PRIMARY KEY,
         ready bigint NOT NULL,
@@ -65,28 +68,26 @@ BEGIN
         AND (h.due_at > @now_at OR h.is_paused = 1 OR @is_paused = 1)
         AND h.came_at <= @now_at AND n.since <= @now_at;
 
-    SET @upkeep_at = (
-        SELECT e.last_seen_at
-        FROM {{ db.ledger }} AS e
-        WHERE e.ledger_key = {{ ("pysqlbox:cleanup:" ~ box_name ~ ".") | literal }}
-    );
+    SET @made_at = (SELECT b.created_at FROM {{ db._box }} AS b WHERE b.name = {{ box_name | literal }});
+    SET @cleaned_at = ISNULL({{ upkeep.last("cleanup") }}, @made_at);
+    SET @reaped_at = ISNULL({{ upkeep.last("reap") }}, @made_at);
 
     INSERT INTO #pysqlbox_metrics (
         box, topic, ready, scheduled, in_flight, done, dead, given_up, expired_leases, oldest_ready_seconds,
-        oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds
+        oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds, reap_seconds
     )
     SELECT
         {{ box_name | literal }}, LEFT(f.topic_key, LEN(f.topic_key) - 1), f.ready, f.scheduled, f.in_flight, f.done, f.dead,
         f.given_up, f.leases,
         CONVERT(float, DATEDIFF_BIG(MICROSECOND, f.since, @now_at)) / 1000000,
         CONVERT(float, DATEDIFF_BIG(MICROSECOND, f.died_at, @now_at)) / 1000000,
-        NULL, NULL, NULL
+        NULL, NULL, NULL, NULL
     FROM @figures AS f
     ORDER BY f.topic_key;
 
     INSERT INTO #pysqlbox_metrics (
         box, topic, ready, scheduled, in_flight, done, dead, given_up, expired_leases, oldest_ready_seconds,
-        oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds
+        oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds, reap_seconds
     )
     SELECT
         {{ box_name | literal }}, NULL, ISNULL(SUM(f.ready), 0), ISNULL(SUM(f.scheduled), 0), ISNULL(SUM(f.in_flight), 0),
@@ -95,6 +96,7 @@ BEGIN
         CONVERT(float, DATEDIFF_BIG(MICROSECOND, MIN(f.died_at), @now_at)) / 1000000,
         @blocked,
         CONVERT(float, DATEDIFF_BIG(MICROSECOND, @blocked_since, @now_at)) / 1000000,
-        CONVERT(float, DATEDIFF_BIG(MICROSECOND, @upkeep_at, @now_at)) / 1000000
+        CONVERT(float, DATEDIFF_BIG(MICROSECOND, @cleaned_at, @now_at)) / 1000000,
+        CONVERT(float, DATEDIFF_BIG(MICROSECOND, @reaped_at, @now_at)) / 1000000
     FROM @figures AS f;
 END;

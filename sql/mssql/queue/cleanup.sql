@@ -1,7 +1,9 @@
 {% import "macros/arguments.sql" as arguments with context %}
 {% import "macros/settling.sql" as settling with context %}
 {% import "macros/clock.sql" as clock with context %}
+{% import "macros/locks.sql" as locks with context %}
 {% import "macros/times.sql" as times with context %}
+{% import "macros/upkeep.sql" as upkeep with context %}
 
 -- Deletes up to batch_size Done messages older than the retention, oldest first, and nothing that is not Done.
 -- One short transaction that skips locked rows; call it until it answers 0.
@@ -28,6 +30,7 @@ AS
 BEGIN
     {{ arguments.begin() }}
 
+    {{ locks.variables() }}
     DECLARE @affected int;
     DECLARE @before_at datetime2(6);
 {% if box_name == "outbox" %}
@@ -126,6 +129,8 @@ BEGIN
         ON d.dedup_key = k.dedup_key
     WHERE d.seen_at <= @before_at;
 {% endif %}
+
+    {{ upkeep.note("cleanup") }}
     COMMIT TRANSACTION;
 
     SELECT @affected AS affected;

@@ -1,6 +1,8 @@
 -- after: _reap, _tick
 
 {% import "macros/arguments.sql" as arguments with context %}
+{% import "macros/locks.sql" as locks with context %}
+{% import "macros/upkeep.sql" as upkeep with context %}
 
 -- Brings back messages whose lease has run out: claimable at once, with one attempt counted, or dead once their
 -- attempts reach max_attempts. Skips what others have locked. Also folds the tally.
@@ -15,6 +17,7 @@ AS
 BEGIN
     {{ arguments.begin() }}
 
+    {{ locks.variables() }}
     DECLARE @affected int;
 
     IF @batch_size IS NULL OR @batch_size NOT BETWEEN 1 AND 10000
@@ -23,6 +26,7 @@ BEGIN
     BEGIN TRANSACTION;
     EXEC {{ box._tick }} @rescan = 1;
     EXEC @affected = {{ box._reap }} @batch_size = @batch_size;
+    {{ upkeep.note("reap") }}
     COMMIT TRANSACTION;
 
     SELECT @affected AS affected;

@@ -117,3 +117,11 @@ PERFORM nextval({{ box._comebacks | literal }});
         PERFORM setval({{ box._low_grouped | literal }}, {{ first_id }});
     END IF
 {%- endmacro %}
+{# That upkeep was done, for doctor and metrics; nobody waits for it, and a rollback leaves it. #}
+{% macro note_upkeep(sequence) %}
+PERFORM setval({{ sequence | literal }}, (extract(epoch FROM {{ db._now }}()) * 1000000)::bigint)
+{%- endmacro %}
+{# When it was done last, or null. #}
+{% macro upkeep_at(sequence) %}
+nullif({{ mark(sequence) }}, 0) * interval '1 microsecond' + 'epoch'::timestamptz
+{%- endmacro %}

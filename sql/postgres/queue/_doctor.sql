@@ -23,6 +23,9 @@ DECLARE
     low_grouped bigint := 0::bigint;
     paused text[];
     is_served boolean;
+    cleaned_at timestamptz;
+    -- Whether somebody cleans up: once a day is enough, and may be two hours late.
+    is_kept boolean;
 BEGIN
     BEGIN
         is_home := {{ queue.mark(box._home) }} = (
@@ -43,6 +46,8 @@ BEGIN
             low_grouped := {{ queue.mark(box._low_grouped) }};
         END IF;
         paused := ARRAY(SELECT p.topic FROM {{ box.paused }} AS p);
+        cleaned_at := {{ queue.upkeep_at(box._cleaned) }};
+        is_kept := coalesce(cleaned_at > now_at - interval '26 hours', false);
         is_served :=
             EXISTS (
                 SELECT FROM (
@@ -315,22 +320,19 @@ BEGIN
             WHERE d.messages > 0
     {% endcall %};
 
-    -- Nothing notes when somebody has cleaned up, but for the workers, whose rounds the ledger knows. So it goes by what is
-    -- left over.
-    {% call doctor.look("upkeep", subject, "nothing is left over that it would have removed") %}
+    -- What is left over although somebody cleans up may be meant to stay.
+    {% call doctor.look("upkeep", subject, "somebody cleans up, or nothing is left over that they would have removed") %}
             SELECT
-                'warning', {{ subject }},
-                concat_ws(
-                    '; ', u.detail,
-                    (
-                        SELECT 'workers have cleaned up here last ' || {{ doctor.lasting("now_at - k.last_seen_at") }} || ' ago'
-                        FROM {{ db.ledger }} AS k
-                        WHERE k.key = {{ ("pysqlbox:cleanup:" ~ box_name) | literal }}
-                    )
-                ),
+                CASE WHEN u.may_stay AND is_kept THEN 'note' ELSE 'warning' END, {{ subject }},
+                u.detail || CASE
+                    WHEN cleaned_at IS NULL THEN '; nobody has ever cleaned up here'
+                    ELSE '; somebody has cleaned up here last ' || {{ doctor.lasting("now_at - cleaned_at") }} || ' ago'
+                END,
                 format('SELECT * FROM %s(604800, 1000); -- again and again until it answers 0; then every hour', {{ box.cleanup | literal }})
             FROM (
-                SELECT 'its oldest done message was processed ' || {{ doctor.lasting("now_at - n.processed_at") }} || ' ago' AS detail
+                SELECT
+                    'its oldest done message was processed ' || {{ doctor.lasting("now_at - n.processed_at") }} || ' ago' AS detail,
+                    true AS may_stay
                 FROM (
                     SELECT x.processed_at
                     FROM {{ box.done }} AS x
@@ -338,12 +340,14 @@ BEGIN
                     ORDER BY x.processed_at
                     LIMIT 1
                 ) AS n
-                WHERE n.processed_at < now_at - interval '31 days'
+                WHERE n.processed_at < now_at - CASE WHEN is_kept THEN interval '31 days' ELSE interval '26 hours' END
 {% if kind == "outbox" %}
                 UNION ALL
-                SELECT 'its oldest deduplication key is ' || {{ doctor.lasting("now_at - k.seen_at") }} || ' old, far past its window'
+                SELECT
+                    'its oldest deduplication key is ' || {{ doctor.lasting("now_at - k.seen_at") }} || ' old, far past its window',
+                    false
                 FROM (SELECT x.seen_at FROM {{ box.dedup }} AS x ORDER BY x.seen_at LIMIT 1) AS k
-                WHERE k.seen_at < now_at - interval '1 day' - make_interval(secs => (
+                WHERE k.seen_at < now_at - interval '26 hours' - make_interval(secs => (
                     SELECT s.value::double precision FROM {{ box.settings }} AS s WHERE s.name = 'dedup_window_seconds'
                 ))
 {% endif %}

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 {% import "macros/stats.sql" as stats with context %}
 {% set came_at = "first_seen_at" if kind == "inbox" else "created_at" %}
 CREATE OR REPLACE FUNCTION {{ box._metrics }}()
@@ -15,14 +16,15 @@ RETURNS TABLE (
     oldest_dead_seconds double precision,
     blocked_groups bigint,
     longest_blocked_seconds double precision,
-    upkeep_seconds double precision
+    upkeep_seconds double precision,
+    reap_seconds double precision
 )
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
     -- One box's part of metrics.
-    -- returns: box, topic, ready, scheduled, in_flight, done, dead, given_up, expired_leases, oldest_ready_seconds, oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds; by topic, the total last, with a null topic
+    -- returns: box, topic, ready, scheduled, in_flight, done, dead, given_up, expired_leases, oldest_ready_seconds, oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds, reap_seconds; by topic, the total last, with a null topic
     -- errors: none
     -- locks: none
     -- role: internal
@@ -30,7 +32,9 @@ DECLARE
     now_at CONSTANT timestamptz := {{ db._now }}();
     paused text[];
     is_paused boolean;
+    made_at timestamptz;
 BEGIN
+    SELECT b.created_at INTO made_at FROM {{ db._box }} AS b WHERE b.name = {{ box_name | literal }};
     SELECT coalesce(array_agg(p.topic), '{}') INTO paused FROM {{ box.paused }} AS p;
     is_paused := '' = ANY (paused);
     RETURN QUERY
@@ -90,7 +94,7 @@ BEGIN
             f.topic, f.ready, f.scheduled, f.in_flight, f.done, f.dead, f.given_up, f.leases,
             extract(epoch FROM now_at - f.since)::double precision,
             extract(epoch FROM now_at - f.died_at)::double precision,
-            NULL::bigint, NULL::double precision, NULL::double precision
+            NULL::bigint, NULL::double precision, NULL::double precision, NULL::double precision
         FROM figures AS f
         WHERE f.ready + f.scheduled + f.in_flight + f.dead > 0 OR f.done <> 0
         UNION ALL
@@ -102,11 +106,8 @@ BEGIN
             extract(epoch FROM now_at - min(f.died_at))::double precision,
             (SELECT b.messages FROM blocked AS b),
             (SELECT extract(epoch FROM now_at - b.since)::double precision FROM blocked AS b),
-            (
-                SELECT extract(epoch FROM now_at - e.last_seen_at)::double precision
-                FROM {{ db.ledger }} AS e
-                WHERE e.key = {{ ("pysqlbox:cleanup:" ~ box_name) | literal }}
-            )
+            extract(epoch FROM now_at - coalesce({{ queue.upkeep_at(box._cleaned) }}, made_at))::double precision,
+            extract(epoch FROM now_at - coalesce({{ queue.upkeep_at(box._reaped) }}, made_at))::double precision
         FROM figures AS f
     ) AS a
     ORDER BY a.topic NULLS LAST;

@@ -127,6 +127,7 @@ BEGIN
     IF {{ queue.mark(box._grouped) }} > 0 THEN
         PERFORM {{ box._end_groups }}();
     END IF;
+    {{ queue.note_upkeep(box._cleaned) }};
     RETURN QUERY SELECT cardinality(gone_ids);
 END;
 $$;

@@ -18,6 +18,7 @@ BEGIN
     {{ queue.arrive() }};
     PERFORM {{ box._tick }}(true);
     PERFORM {{ box._patrol }}(2000);
+    {{ queue.note_upkeep(box._reaped) }};
     RETURN QUERY SELECT {{ box._reap }}(batch_size);
 END;
 $$;

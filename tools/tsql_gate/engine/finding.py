@@ -99,7 +99,7 @@ CREATE TABLE #pysqlbox_metrics (no int IDENTITY NOT NULL, box nvarchar(128), top
   ready bigint, scheduled bigint, in_flight bigint,
   done bigint, dead bigint, given_up bigint, expired_leases bigint,
   oldest_ready_seconds float, oldest_dead_seconds float, blocked_groups bigint, longest_blocked_seconds float,
-  upkeep_seconds float)
+  upkeep_seconds float, reap_seconds float)
 GO
 CREATE PROCEDURE sys.sp_set_session_context @key sysname, @value sql_variant, @read_only bit = 0 AS RETURN 0
 GO
