@@ -212,8 +212,23 @@ class Deployment(DeploymentBase, Blocking):
 
     def perform(self, call: Call[Any]) -> list[Values]:
         """Make one call of a described method."""
+        counts = self.counts
+        if (counts is None and watching.watcher is None) or call.probe:
+            return self._perform(call)
+        if counts is None:
+            return self._perform_traced(call)
+        began = time.perf_counter()
+        try:
+            rows = self._perform_traced(call)
+        except BaseException as error:
+            counts.called(call.routine, call.arguments, (), time.perf_counter() - began, error)
+            raise
+        counts.called(call.routine, call.arguments, rows, time.perf_counter() - began, None)
+        return rows
+
+    def _perform_traced(self, call: Call[Any]) -> list[Values]:
         watcher = watching.watcher
-        if watcher is None or call.probe:
+        if watcher is None:
             return self._perform(call)
         with watcher.calling(self, call.routine, call.arguments) as watched:
             told: Call[Any] = Call(call.routine, watched.arguments, call.connection, call.repeat)

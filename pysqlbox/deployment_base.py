@@ -7,6 +7,7 @@ import time
 from functools import cache
 from typing import Any, Self
 
+from pysqlbox.calls import CallCounts
 from pysqlbox.drivers import Driver, Target, Values, driver_for
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, NotFound, PysqlboxError, SchemaMismatch
 from pysqlbox.logs import DeploymentLog
@@ -43,6 +44,8 @@ class DeploymentBase:
         self.store_key: StoreKey | None = None
         self.retries = retries or Retries()
         self._log = DeploymentLog("pysqlbox", self)
+        #: What its methods have sent, received and settled, since measure().
+        self.counts: CallCounts | None = None
         self._checked = False
         #: What message_ids that are drawn here carry, once it was asked for.
         self.place: int | None = None
@@ -55,6 +58,11 @@ class DeploymentBase:
     def deployment(self) -> Self:
         """Itself: what boxes have under this name."""
         return self
+
+    def measure(self) -> None:
+        """Count from now on what its methods send, receive and settle, for metrics."""
+        if self.counts is None:
+            self.counts = CallCounts()
 
     @routine
     def schema_version(self) -> Steps[int]:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from pysqlbox.messages import BoxMetrics
 from pysqlbox.metrics.exposition import Families, Labels
 from pysqlbox.metrics.topics import Chosen, longest, summed
 
-if TYPE_CHECKING:
-    from pysqlbox.pool import Pool
-
-__all__ = ["add_boxes", "add_pool"]
+__all__ = ["add_boxes"]
 
 _Together = Callable[[Iterable[float | None]], float]
 
@@ -76,14 +72,3 @@ def add_boxes(
             for topic, members in together.items():
                 value = combine(getattr(member, field) for member in members)
                 family.add(value, (*labels, ("box", box), ("topic", topic)))
-
-
-def add_pool(families: Families, pool: Pool, labels: Labels) -> None:
-    """The connections of a deployment, in this process."""
-    idle, opened = pool.idle, pool.open
-    family = families.get("pysqlbox_pool_connections", "gauge", "Connections of this process's pool.")
-    family.add(max(opened - idle, 0), (*labels, ("state", "in_use")))
-    family.add(idle, (*labels, ("state", "idle")))
-    families.get("pysqlbox_pool_size", "gauge", "How many connections the pool may have.").add(
-        pool.size, labels
-    )

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pysqlbox.errors import PysqlboxError
 from pysqlbox.messages import BoxMetrics
-from pysqlbox.metrics.deployment import add_boxes, add_pool
-from pysqlbox.metrics.exposition import Families, Labels
-from pysqlbox.metrics.topics import TOPICS, Chosen
+from pysqlbox.metrics.client import add_client, begin, deployments_of, labels_of
+from pysqlbox.metrics.deployment import add_boxes
+from pysqlbox.metrics.exposition import Families
+from pysqlbox.metrics.topics import TOPICS, Chosen, topics_each
 from pysqlbox.stores.stores import Stores
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ ANSWER_SECONDS = 5.0
 STALE_SECONDS = 120.0
 #: So many deployments are asked at once.
 AT_ONCE = 8
-#: So many topics of one box of each are shown by name at most, over all deployments together.
-ALL_TOPICS = 1000
 
 _log = logging.getLogger("pysqlbox.metrics")
 
@@ -109,11 +108,6 @@ def _source(db: Deployment, topics: int | None) -> _Source:
         return _sources.setdefault(db, {}).setdefault(topics, _Source(db))
 
 
-def labels_of(db: Deployment) -> Labels:
-    """What tells a store from the others; nothing for a plain deployment."""
-    return (("store", None if db.store_key is None else str(db.store_key)),)
-
-
 class Exporter:
     """The metrics of one or many deployments, as text for Prometheus.
 
@@ -134,10 +128,11 @@ class Exporter:
         """
         self._dbs = dbs
         self._topics = topics
+        begin(dbs)
 
     def add_to(self, families: Families) -> None:
         """Add what is known of the deployments."""
-        sources = [(db, _source(db, self._topics)) for db in self._deployments()]
+        sources = [(db, _source(db, self._topics)) for db in deployments_of(self._dbs)]
         limit = topics_each(self._topics, len(sources))
         self._fetch([source for _, source in sources if source.begin()], len(sources))
         deadline = time.monotonic() + ANSWER_SECONDS
@@ -157,7 +152,7 @@ class Exporter:
                 took.add(source.took, labels)
                 with _lock:
                     add_boxes(families, source.rows, source.chosen, labels, limit)
-            add_pool(families, db.pool, labels)
+            add_client(families, db, self._topics, len(sources))
 
     def __str__(self) -> str:
         families = Families()
@@ -180,19 +175,6 @@ class Exporter:
 
         for _ in range(min(AT_ONCE, len(wanted))):
             threading.Thread(target=fetch, name="pysqlbox-metrics", daemon=True).start()
-
-    def _deployments(self) -> list[Deployment]:
-        dbs = self._dbs
-        if isinstance(dbs, Stores):
-            return [each.deployment for each in dbs.current() if each.deployment is not None]
-        if isinstance(dbs, Mapping):
-            return list(dbs.values())
-        return list(dbs) if isinstance(dbs, Iterable) else [dbs]
-
-
-def topics_each(topics: int | None, deployments: int) -> int | None:
-    """How many topics of a box are shown by name where there are so many deployments."""
-    return None if topics is None else min(topics, ALL_TOPICS // max(deployments, 1))
 
 
 def text(db: Deployment, *, topics: int | None = TOPICS) -> str:

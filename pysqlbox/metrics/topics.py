@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from pysqlbox.calls import OTHER
+
 __all__ = ["OTHER", "TOPICS", "Chosen"]
 
 #: How many topics of a box get series of their own, unless asked otherwise.
 TOPICS = 100
-#: The label of all the others together.
-OTHER = "other"
+#: So many topics of one box of each are shown by name at most, over all deployments together.
+ALL_TOPICS = 1000
 
 
 class Chosen:
@@ -40,3 +42,8 @@ def summed(values: Iterable[float | None]) -> float:
 def longest(values: Iterable[float | None]) -> float:
     """The largest, 0 without any."""
     return max((value for value in values if value is not None), default=0.0)
+
+
+def topics_each(topics: int | None, deployments: int) -> int | None:
+    """How many topics of a box are shown by name where there are so many deployments."""
+    return None if topics is None else min(topics, ALL_TOPICS // max(deployments, 1))

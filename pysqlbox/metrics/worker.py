@@ -6,9 +6,10 @@ import threading
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from pysqlbox.metrics.exporter import Exporter, labels_of, topics_each
+from pysqlbox.metrics.client import ClientExporter, labels_of
+from pysqlbox.metrics.exporter import Exporter
 from pysqlbox.metrics.exposition import Families, Labels
-from pysqlbox.metrics.topics import TOPICS, Chosen
+from pysqlbox.metrics.topics import TOPICS, Chosen, topics_each
 from pysqlbox.stores.worker import StoresWorker
 from pysqlbox.worker.figures import BoxKey, Figures, TopicFigures
 from pysqlbox.worker.health import WorkerHealth
@@ -35,14 +36,13 @@ class WorkerExporter:
         self._lock = threading.Lock()
         self._stores = worker.stores if isinstance(worker, StoresWorker) else None
         served = worker.deployment if self._stores is None else self._stores
-        self._exporter = Exporter(served, topics=topics) if deployment else None
+        self._exporter = (Exporter if deployment else ClientExporter)(served, topics=topics)
         worker.measure()
 
     def __str__(self) -> str:
         families = Families()
         self.add_to(families)
-        if self._exporter is not None:
-            self._exporter.add_to(families)
+        self._exporter.add_to(families)
         return str(families)
 
     def add_to(self, families: Families) -> None:

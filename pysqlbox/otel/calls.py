@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +12,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanContext, SpanKind
 
+from pysqlbox.calls import topic_column, topics_of_claimed
 from pysqlbox.otel import names
 from pysqlbox.otel.context import creation_context, has_context, links_to, with_context
 from pysqlbox.otel.describing import Operation, common, operation_of
@@ -22,8 +22,6 @@ __all__ = ["CREATE_AT_MOST", "Watched"]
 
 #: In larger batches messages have no create spans: the send span's context is that of all of them.
 CREATE_AT_MOST = 100
-#: How many columns a claim of an inbox has; an outbox's has two less.
-INBOX_COLUMNS = 16
 
 
 class Watched:
@@ -134,12 +132,11 @@ class Watched:
         rows, attributes = self._rows, operation.attributes
         if not rows and error is None:
             return
-        is_inbox = bool(rows) and len(rows[0]) == INBOX_COLUMNS
-        topics = Counter(row[3 if is_inbox else 2] for row in rows)
+        topics = topics_of_claimed(rows)
         attributes[names.BATCH_MESSAGE_COUNT] = len(rows)
         if len(topics) == 1:
             attributes[names.DESTINATION_NAME] = str(next(iter(topics)))
-        links = links_to([creation_context(row[8 if is_inbox else 7]) for row in rows])
+        links = links_to([creation_context(row[topic_column(row) + 5]) for row in rows])
         span = self._instruments.start(attributes, SpanKind.CLIENT, links=links, start_ns=self._began_ns)
         end_span(span, error)
         self._instruments.consumed(attributes, topics)

@@ -8,17 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pysqlbox import calls
 from pysqlbox.otel import names
 from pysqlbox.otel.instruments import Attributes
 
 __all__ = ["Operation", "common", "operation_of"]
-
-
-_ROUTINE = re.compile(
-    r"(?P<box>(?!(?:ledger|join)_)[a-z0-9_]+)_"
-    r"(?P<step>enqueue|enqueue_many|enqueue_payloads|claim|ack|abandon|retry|release|fail|settle)"
-)
-_TYPES = {"enqueue": "send", "enqueue_many": "send", "enqueue_payloads": "send", "claim": "receive"}
 
 
 @dataclass(slots=True)
@@ -58,19 +52,14 @@ def common(db: Any, box: str, name: str, kind: str) -> Attributes:
 
 def operation_of(db: Any, routine: str, arguments: Mapping[str, object]) -> Operation | None:
     """The operation that a call is; None if it is none."""
-    if routine == "join_wait":
-        attributes = _to(common(db, "outbox", "send", "send"), "join.wait")
-        return Operation(
-            "join_wait", "send", attributes, [{"topic": "join.wait", "headers": {"traceparent": ""}}]
-        )
-    match = _ROUTINE.fullmatch(routine)
-    if match is None:
+    known = calls.operation_of(routine)
+    if known is None:
         return None
-    step = match["step"]
-    kind = _TYPES.get(step, "settle")
-    attributes = common(
-        db, match["box"], {"claim": "receive"}.get(step, step if kind == "settle" else "send"), kind
-    )
+    box, step, kind = known
+    if step == "join_wait":
+        attributes = _to(common(db, box, "send", kind), "join.wait")
+        return Operation(step, kind, attributes, [{"topic": "join.wait", "headers": {"traceparent": ""}}])
+    attributes = common(db, box, step if kind == "settle" else kind, kind)
     found = Operation(step, kind, attributes)
     if step == "enqueue":
         found.records = [dict(arguments)]

@@ -134,16 +134,25 @@ class Exchange:
         topics: list[str] | None,
     ) -> list[Any]:
         """The call itself, told to whoever watches."""
-        watcher = watching.watcher
-        if watcher is None:
+        watcher, counts = watching.watcher, box.queue.deployment.counts
+        if watcher is None and counts is None:
             return connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
         began = time.monotonic()
+        messages: list[Any] = []
+        failure: PysqlboxError | None = None
         try:
             messages = connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
         except PysqlboxError as error:
-            watcher.exchanged(box, outcomes, [], time.monotonic() - began, error)
+            failure = error
             raise
-        watcher.exchanged(box, outcomes, messages, time.monotonic() - began, None)
+        finally:
+            took = time.monotonic() - began
+            if watcher is not None:
+                watcher.exchanged(box, outcomes, messages, took, failure)
+            if counts is not None:
+                counts.exchanged(
+                    box.name, settled=bool(outcomes), received=bool(messages), seconds=took, error=failure
+                )
         return messages
 
     def _succeeded(self, box: ServedBox, outcomes: Outcomes) -> None:

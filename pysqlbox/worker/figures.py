@@ -6,11 +6,12 @@ others.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["HANDLING_BOUNDS", "WAITING_BOUNDS", "BoxKey", "Figures", "Histogram", "TopicFigures"]
+from pysqlbox.calls import Histogram
+
+__all__ = ["HANDLING_BOUNDS", "WAITING_BOUNDS", "BoxKey", "Figures", "TopicFigures"]
 
 #: A box by its store's key, None for a plain deployment's, and its name.
 BoxKey = tuple[str | None, str]
@@ -18,27 +19,6 @@ BoxKey = tuple[str | None, str]
 HANDLING_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
 #: Up to how many seconds a message waited, from its due time on, until it was claimed.
 WAITING_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 86400)
-
-
-class Histogram:
-    """How many values there were up to each bound, and above all of them; and their sum."""
-
-    __slots__ = ("bounds", "counts", "total")
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-
-    def add(self, value: float) -> None:
-        """One value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
-
-    def add_all(self, other: Histogram) -> None:
-        """The values of another one with the same bounds."""
-        self.counts = [own + theirs for own, theirs in zip(self.counts, other.counts, strict=True)]
-        self.total += other.total
 
 
 class TopicFigures:

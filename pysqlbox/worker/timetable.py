@@ -96,6 +96,8 @@ class Timetable:
                 return  # somebody else has moved it on, or it was changed: it shows again if it is due
             if watching.watcher is not None:
                 watching.watcher.fired(self._served, schedule, row, time.monotonic() - began)
+            if (counts := self._served.queue.deployment.counts) is not None:
+                counts.sent(self.box, schedule.topic)
             self._log.info("%s: schedule %r fired message %s for %s", self.box, schedule.name, row["id"], at)
 
     def _skip(self, connection: Caller, schedule: Schedule, next_at: datetime | None) -> bool:

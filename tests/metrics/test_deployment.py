@@ -10,9 +10,10 @@ import pytest
 
 import pysqlbox
 from pysqlbox import metrics
+from pysqlbox.calls import CallCounts
 from pysqlbox.errors import DatabaseUnavailable
 from pysqlbox.messages import BoxMetrics
-from pysqlbox.metrics import exporter
+from pysqlbox.metrics import exporter, topics
 from tests.contract.support import HOSTILE, OWNER
 from tests.metrics.reading import read, value
 from tests.support.database import Database
@@ -89,6 +90,11 @@ class Told:
         self.store_key = key
         self.pool = self
         self.idle = self.open = self.size = 1
+        self.counts: CallCounts | None = None
+
+    def measure(self) -> None:
+        """Nobody calls anything."""
+        self.counts = CallCounts()
 
     def metrics(self) -> list[BoxMetrics]:
         """The next answer; the last one from then on."""
@@ -213,7 +219,7 @@ def test_many_stores_are_asked_a_few_at_a_time_and_have_few_series() -> None:
     assert sum(each.name == "pysqlbox_up" for each in samples) == 200
     ready = [each for each in samples if each.name == "pysqlbox_ready_messages"]
     assert {each.labels["store"] for each in ready} == {str(number) for number in range(200)}
-    assert len(ready) == 200 * (exporter.ALL_TOPICS // 200 + 1)
+    assert len(ready) == 200 * (topics.ALL_TOPICS // 200 + 1)
 
 
 def test_a_silent_database_does_not_hold_a_scrape_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import pytest
 import pysqlbox
 from pysqlbox import metrics
 from pysqlbox.metrics import shipped
+from tests.contract.support import OWNER
 from tests.metrics.conftest import MakeWorker
 from tests.metrics.promtool import needs_promtool, promtool
 from tests.metrics.reading import read
@@ -81,7 +82,10 @@ def test_what_is_asked_is_told(deployment: pysqlbox.Deployment, make: MakeWorker
     deployment.outbox.enqueue("t", "p")
     worker.start()
     until(lambda: worker.stats().handled, 30)
-    told = {sample.name for sample in read(str(metrics.WorkerExporter(worker)))}
+    exporter = metrics.WorkerExporter(worker)
+    deployment.outbox.enqueue("by hand", "p")
+    assert deployment.outbox.claim(OWNER, topics=["by hand"])
+    told = {sample.name for sample in read(str(exporter))}
     shown = set(re.findall(r"pysqlbox_\w+", " ".join(expressions())))
     asked = set(re.findall(r"pysqlbox_\w+", shipped.alerts()))
     assert (asked | shown) - told == set()
@@ -89,7 +93,7 @@ def test_what_is_asked_is_told(deployment: pysqlbox.Deployment, make: MakeWorker
         f"pysqlbox_worker_{name}_seconds_{part}"
         for name in ("handling", "waiting")
         for part in ("sum", "count")
-    }
+    } | {"pysqlbox_client_operation_seconds_sum"}
 
 
 def test_the_dashboard_is_one_that_grafana_imports() -> None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "pysqlbox"
 
 LAYERS = """
-    errors paths watching
+    errors paths watching calls
     names cron logs extras
     places rules drivers
     locate arguments retry transaction
