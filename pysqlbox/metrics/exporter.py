@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pysqlbox.errors import PysqlboxError
+from pysqlbox.errors import AccessDenied, PysqlboxError
 from pysqlbox.messages import BoxMetrics
 from pysqlbox.metrics.client import add_client, begin, deployments_of, labels_of
 from pysqlbox.metrics.deployment import add_boxes
@@ -50,6 +50,7 @@ class _Source:
         self.took = 0.0
         self.stale_seconds = STALE_SECONDS
         self.up = False
+        self._denied = False
         self.chosen: dict[str, Chosen] = {}
 
     def begin(self) -> bool:
@@ -83,8 +84,11 @@ class _Source:
                 self.answered_at = time.monotonic()
                 up = True
         except PysqlboxError as error:
+            up = isinstance(error, AccessDenied)  # that is an answer, too
             if self.up or self.answered_at is None:
-                _log.warning("no figures: %s [%s]", error, "" if db is None else db.store)
+                if not (up and self._denied):
+                    _log.warning("no figures: %s [%s]", error, "" if db is None else db.store)
+                self._denied = up
         finally:
             now = time.monotonic()
             self.took = now - began

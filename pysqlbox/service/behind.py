@@ -35,6 +35,7 @@ class Behind:
         if not isinstance(source, Deployment | Stores):
             raise InvalidArgument(f"db: must be a Deployment or Stores, not {type(source).__name__}")
         self.source = source
+        self._exporter = metrics.Exporter(source)
         self.stores = source if isinstance(source, Stores) else None
         self._versions = self._totals = None
         if self.stores is not None:
@@ -72,7 +73,7 @@ class Behind:
 
     def metrics(self) -> str:
         """The figures of all of them for Prometheus."""
-        return str(metrics.Exporter(self.source))
+        return str(self._exporter)
 
     def close(self) -> None:
         """Ask nobody any more."""

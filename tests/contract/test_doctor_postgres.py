@@ -222,6 +222,25 @@ def test_doctor_sees_workers_without_a_listener(box: Box) -> None:
     assert found(box.db, "listeners") == []
 
 
+def test_doctor_says_nothing_of_listeners_that_it_may_not_see(engine: Engine, empty_url: str) -> None:
+    """The schema's owner may not look at the sessions of its workers: that is unknown, and no finding."""
+    role, password = f"owner_{secrets.token_hex(4)}", secrets.token_hex(8)
+    engine.execute(f"CREATE ROLE {role} LOGIN PASSWORD '{password}'")
+    name = execute_once(empty_url, "SELECT current_database() AS name")[0]["name"]
+    execute_once(empty_url, f"GRANT CREATE ON DATABASE {name} TO {role}")
+    url = psycopg.conninfo.make_conninfo(parse_url(empty_url).dsn, user=role, password=password)
+    try:
+        migrate(url, schema="mine")
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("SELECT * FROM mine.outbox_enqueue('t', 'p')")
+            connection.execute("SELECT * FROM mine.outbox_claim(gen_random_uuid(), 60, 1)")
+            rows = connection.execute("SELECT * FROM mine.doctor()").fetchall()
+        assert [row[1] for row in rows if row[0] == "listeners" and row[1] != "ok"] == ["unknown"]
+    finally:
+        execute_once(empty_url, f"DROP OWNED BY {role} CASCADE")
+        engine.execute(f"DROP ROLE {role}")
+
+
 def test_doctor_counts_connections_against_a_databases_limit(db: Database) -> None:
     name = str(db.sql("SELECT current_database() AS name")[0]["name"])
     db.sql(f"ALTER DATABASE {name} CONNECTION LIMIT 1")

@@ -126,13 +126,13 @@ def test_every_panel_shows_what_was_scraped(
     worker = make(cleanup_seconds=1, reap_seconds=1)
     worker.add_handler("t", lambda _message: None)
     exporter = metrics.WorkerExporter(worker)
-    outbox = deployment.outbox
+    outbox, mail = deployment.outbox, deployment.box("mail", kind="outbox")
 
     def live() -> bool:
         """Something of everything, once a round: counters must be seen to move."""
         outbox.enqueue("t", "p")
-        outbox.enqueue("by hand", "p")
-        outbox.claim(OWNER, topics=["by hand"], lease_seconds=3600)
+        mail.enqueue("by hand", "p")
+        mail.claim(OWNER, lease_seconds=3600)
         with contextlib.suppress(pysqlbox.InvalidArgument):
             outbox.enqueue("t" * 256, "p")
         return not silent()
@@ -163,5 +163,5 @@ def test_every_panel_shows_what_was_scraped(
         rules = json.loads(get(f"{address}/api/v1/rules"))["data"]["groups"][0]["rules"]
         assert {rule["health"] for rule in rules} == {"ok"}
         # What is told twice, by the worker and by the service, is the same and is shown once.
-        both = ask(address, 'pysqlbox_in_flight_messages{box="outbox",topic="by hand"}')
+        both = ask(address, 'pysqlbox_in_flight_messages{box="mail",topic="by hand"}')
         assert {found["metric"]["job"] for found in both} == {"worker", "service"}

@@ -83,8 +83,9 @@ def test_what_is_asked_is_told(deployment: pysqlbox.Deployment, make: MakeWorker
     worker.start()
     until(lambda: worker.stats().handled, 30)
     exporter = metrics.WorkerExporter(worker)
-    deployment.outbox.enqueue("by hand", "p")
-    assert deployment.outbox.claim(OWNER, topics=["by hand"])
+    mail = deployment.box("mail", kind="outbox")
+    mail.enqueue("by hand", "p")
+    assert mail.claim(OWNER)
     told = {sample.name for sample in read(str(exporter))}
     shown = set(re.findall(r"pysqlbox_\w+", " ".join(expressions())))
     asked = set(re.findall(r"pysqlbox_\w+", shipped.alerts()))

@@ -14,6 +14,7 @@ from opentelemetry.instrumentation.psycopg import PsycopgInstrumentor
 import pysqlbox
 from tests.otel.conftest import MakeWorker
 from tests.otel.told import Told, context_of, conventions
+from tests.support.database import Database
 from tests.worker.support import put
 
 EVERYTHING = """
@@ -34,6 +35,21 @@ except pysqlbox.DriverMissing as error:
 """
 
 
+WORKING = """
+import sys
+sys.modules["opentelemetry"] = None  # whoever imports it fails
+import pysqlbox
+from pysqlbox import metrics
+with pysqlbox.connect(sys.argv[1], schema=sys.argv[2]) as db:
+    worker = db.worker(threads=1)
+    worker.add_handler("t", lambda message: None)
+    db.outbox.enqueue("t", "p")
+    worker.drain(timeout=60)
+    assert "pysqlbox_up 1" in metrics.text(db)
+    print(worker.stats().acked, [name for name in sys.modules if "otel" in name])
+"""
+
+
 def run(*arguments: str) -> str:
     """What a process prints that must succeed."""
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
@@ -43,6 +59,10 @@ def run(*arguments: str) -> str:
 
 def test_nothing_of_it_is_imported_unless_asked_for() -> None:
     assert run(sys.executable, "-c", EVERYTHING) == "[]"
+
+
+def test_whoever_sends_works_and_is_scraped_does_without_it(db: Database) -> None:
+    assert run(sys.executable, "-c", WORKING, db.url, db.schema) == "1 []"
 
 
 def test_a_missing_extra_is_named() -> None:

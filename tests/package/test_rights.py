@@ -15,11 +15,20 @@ from uuid import UUID, uuid4
 import pytest
 
 import pysqlbox
-from pysqlbox import AccessDenied, InvalidArgument, InvalidState, NotFound, OutboxMessage, PysqlboxError
+from pysqlbox import (
+    AccessDenied,
+    InvalidArgument,
+    InvalidState,
+    NotFound,
+    OutboxMessage,
+    PysqlboxError,
+    metrics,
+)
 from pysqlbox.deploy.migrate import migrate
 from pysqlbox.names import merge_boxes
 from pysqlbox.worker import fixed
 from tests.contract.support import is_babelfish
+from tests.metrics.reading import read, value
 from tests.support.boxes import BOXES
 from tests.support.database import Database, execute_once
 from tests.support.engines import Engine
@@ -314,9 +323,28 @@ def test_a_workers_role_suffices_for_a_workers_life(chained: Logins) -> None:
             finally:
                 worker.stop()
             assert [each.cause for each in operator.outbox.dead_causes()] == ["ValueError: hopeless always"]
+        samples = read(str(metrics.WorkerExporter(worker)))
+        assert value(samples, "pysqlbox_up") == 1
+        assert value(samples, "pysqlbox_dead_messages", box="outbox", topic="hopeless") == 1
+        assert value(samples, "pysqlbox_upkeep_age_seconds", box="outbox") < 60
         assert db.outbox.reap() == 0
         assert db.outbox.cleanup(0) == 0
         assert db.outbox.cleanup_dead(0) == 1
         assert db.ledger.cleanup(0) >= 0
         assert db.outbox.next_due() is None
         assert db.schema_version() > 0
+
+
+def test_a_producers_metrics_are_its_own_and_its_database_is_not_called_away(
+    chained: Logins, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Being denied the figures is an answer of the database's: no alert says that it is down."""
+    with pysqlbox.connect(chained.urls["producer"], schema=chained.owner.schema) as db:
+        told = metrics.Exporter(db)
+        db.outbox.enqueue("t", "p")
+        for _ in range(2):
+            samples = read(str(told))
+            assert value(samples, "pysqlbox_up") == 1
+            assert value(samples, "pysqlbox_client_sent_messages_total", topic="t") == 1
+            assert "pysqlbox_ready_messages" not in {each.name for each in samples}
+    assert len([record for record in caplog.records if "no figures" in record.getMessage()]) == 1

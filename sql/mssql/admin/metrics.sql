@@ -9,7 +9,7 @@
 -- returns: box, topic, ready, scheduled, in_flight, done, dead, given_up, expired_leases, oldest_ready_seconds, oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds, reap_seconds; by box and topic, each box's total last, with a null topic; the last four only there
 -- errors: none
 -- locks: none
--- role: viewer
+-- role: worker, viewer
 CREATE OR ALTER PROCEDURE {{ db.metrics }}
 AS
 BEGIN

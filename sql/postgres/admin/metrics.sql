@@ -29,7 +29,7 @@ AS $$
     -- returns: box, topic, ready, scheduled, in_flight, done, dead, given_up, expired_leases, oldest_ready_seconds, oldest_dead_seconds, blocked_groups, longest_blocked_seconds, upkeep_seconds, reap_seconds; by box and topic, each box's total last, with a null topic; the last four only there
     -- errors: none
     -- locks: none
-    -- role: viewer
+    -- role: worker, viewer
 BEGIN
 {% for each in boxes | sort(attribute="name") %}
     RETURN QUERY SELECT m.* FROM {{ (schema | ident) ~ "." ~ (("_" ~ each.name ~ "_metrics") | ident) }}() AS m;

@@ -401,7 +401,8 @@ BEGIN
                 ' goes through a pooler in transaction mode and hears nothing',
                 format('Let workers connect past the pooler; or, if polling will do: SELECT * FROM %s(''notify'', ''off'');', {{ box.configure | literal }})
             FROM {{ box.settings }} AS s
-            WHERE s.name = 'notify' AND s.value = 'on' AND is_served
+            -- Whoever may not see what others' sessions do cannot tell.
+            WHERE s.name = 'notify' AND s.value = 'on' AND is_served AND pg_has_role('pg_read_all_stats', 'USAGE')
                 AND NOT EXISTS (
                     SELECT FROM pg_stat_activity AS a WHERE a.datname = current_database() AND a.query ~* '^\s*LISTEN\s'
                 )
