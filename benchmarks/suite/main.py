@@ -49,7 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.list:
         print(listing(ALL))
         return 0
-    unknown = _unknown(options.only)
+    unknown = [
+        *_unknown(options.only),
+        *(set(options.variant) - {one for each in ALL for one in each.variants}),
+    ]
     if unknown:
         print(f"there is no {', '.join(unknown)}; --list tells what there is", file=sys.stderr)
         return 2
@@ -58,7 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         signal.signal(wanted, stop)
     # The sustained run takes part once it is told how long it is to be.
     only = tuple(options.only) or (("sustained",) if options.hours else ())
-    plan = Plan(options.rounds or (1 if options.quick else ROUNDS), only, options.level, options.minutes)
+    plan = Plan(
+        options.rounds or (1 if options.quick else ROUNDS),
+        only,
+        options.level,
+        options.minutes,
+        tuple(options.variant),
+    )
     store = Store(options.out / ("suite-quick.jsonl" if options.quick else "suite.jsonl"))
     if options.report:
         store.load()
@@ -72,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     store.load()
     if not options.resume:
-        if len(store) and (plan.only or plan.level) and not options.quick:
+        if len(store) and (plan.only or plan.level or plan.variants) and not options.quick:
             print(
                 f"{store.path} has {len(store)} measurements, of others too: add --resume to keep them and "
                 "measure what is missing, or --out to write elsewhere",
@@ -141,6 +150,9 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="SCENARIO|CONTESTANT|SCENARIO/CONTESTANT",
         help="only this; repeatable",
+    )
+    made.add_argument(
+        "--variant", action="append", default=[], metavar="VARIANT", help="of each scenario this; repeatable"
     )
     made.add_argument("--level", choices=["sql", "worker"], help="only statements, or only workers")
     made.add_argument("--rounds", type=int, help=f"how often each has its turn (default: {ROUNDS}; quick: 1)")

@@ -106,12 +106,16 @@ class Scenario(ABC, Generic[C]):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run. `only`: names of scenarios, of contestants, or scenario/contestant; empty: all."""
+    """What to run. `only`: names of scenarios, of contestants, or scenario/contestant; empty: all.
+
+    `variants`: of each scenario these; empty: all.
+    """
 
     rounds: int
     only: tuple[str, ...] = ()
     level: Level | None = None
     minutes: float | None = None
+    variants: tuple[str, ...] = ()
 
     def wants(self, scenario: Scenario[Any], contestant: Contestant) -> bool:
         """Whether a pair is asked for."""
@@ -197,6 +201,8 @@ class Runner:
                     and f"{scenario.level}: {contestant.name}" not in self.missing
                 ]
                 for variant in scenario.variants:
+                    if self.plan.variants and variant not in self.plan.variants:
+                        continue
                     able = [one for one in there if scenario.takes_part(one, variant)]
                     start = number % max(len(able), 1)
                     for contestant in [*able[start:], *able[:start]]:

@@ -61,6 +61,10 @@ _RULES = {
         """,
 }
 _POSTGRES_RULES = {
+    "what is ready is a run of messages or a group": """
+        SELECT ticket, id, group_id, span FROM {b}_ready WHERE num_nonnulls(id, group_id) <> 1 OR span < 1
+        """,
+    "no message was tried less than never": "SELECT id, attempt FROM {b}_message WHERE attempt < 0",
     "a member and a lease carry their message's group": """
         SELECT p.id FROM (
             SELECT id, group_id FROM {b}_group_member UNION ALL SELECT id, group_id FROM {b}_lease

@@ -551,8 +551,8 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     (
         Bug(
             "a drawn message_id is not asked for",
-            "outbox/enqueue.sql",
-            [('m.id = {{ "given" | drawn_id }}', "false")],
+            "outbox/_known.sql",
+            [('m.id = {{ "wanted" | drawn_id }}', "false")],
         ),
         runs.a_drawn_message_id_is_asked_for,
     ),

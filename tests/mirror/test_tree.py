@@ -19,6 +19,7 @@ DIFFERENT_PARAMETERS = {
 """Templates of internal routines whose parameters have to differ, and why; public ones never may."""
 
 ONE_SIDED = {
+    "outbox/_known.sql": "PostgreSQL's settings are a routine's, and cost every call of it",
     "queue/_arrive.sql": "T-SQL has no low marks",
     "queue/_cut_runs.sql": "T-SQL has no runs",
     "queue/_end_groups.sql": "T-SQL's groups have no rows, an application lock takes their place",

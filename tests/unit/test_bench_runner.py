@@ -144,6 +144,16 @@ def test_what_is_asked_for(store: Store, only: tuple[str, ...], taken: tuple[lis
     assert (first.taken, second.taken) == taken
 
 
+def test_one_variant_is_asked_for(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    scenario = Counting(Runs("a"))
+    runner(store, Plan(1, variants=("another",)), scenario).run()
+    assert scenario.taken == []
+    runner(store, Plan(1, variants=("one",)), scenario).run()
+    assert scenario.taken == ["a"]
+    assert main(["--variant", "no such thing"]) == 2
+    assert "no such thing" in capsys.readouterr().err
+
+
 def test_what_is_asked_once_comes_last(store: Store) -> None:
     scenario = Late(Runs("a"))
     runner(store, Plan(3), scenario).run()

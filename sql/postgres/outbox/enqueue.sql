@@ -18,9 +18,6 @@ CREATE OR REPLACE FUNCTION {{ box.enqueue }}(
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET jit = off
-SET plan_cache_mode = force_generic_plan
 AS $$
     -- Writes one message, in the caller's transaction: it is there exactly if that commits.
     -- A plain insert for its neighbours: only enqueues of the same key ever wait for each other.
@@ -47,11 +44,14 @@ DECLARE
     level integer := coalesce(priority, 0);
     given CONSTANT uuid := message_id;
     old_id bigint;
-    -- What nearly all messages are: a topic, a payload and nothing else. Their way is a short one, because whatever
-    -- expression is evaluated is prepared anew in each transaction, which costs more than evaluating it.
+    -- What nearly all messages are: placed at once at the tail of the log, however much is told about them. Their way is a
+    -- short one, because whatever expression is evaluated is prepared anew in each transaction, which costs more than
+    -- evaluating it. No setting but the path either, each costs as much: what would need one is in a routine of its own.
     is_plain CONSTANT boolean := num_nonnulls(
-        message_id, correlation_id, due_at, group_id, dedup_key, collapse_key, expires_at, headers, created_at, delay_seconds
-    ) = 0 AND priority = 0 AND topic <> '' AND length(topic) <= 255 AND payload IS NOT NULL;
+        message_id, due_at, group_id, dedup_key, collapse_key, expires_at, created_at, delay_seconds
+    ) = 0 AND priority = 0 AND topic <> '' AND length(topic) <= 255 AND payload IS NOT NULL
+        AND (correlation_id IS NULL OR length(correlation_id) <= 255)
+        AND (headers IS NULL OR jsonb_typeof(headers) = 'object');
 BEGIN
     IF is_plain IS NOT TRUE THEN
         IF {{ box._valid }}(topic, payload, correlation_id, dedup_key, due_at, group_id, level, collapse_key, expires_at,
@@ -71,8 +71,10 @@ BEGIN
     IF is_plain THEN
         -- One that was drawn just now exists nowhere.
         message_id := {{ "id" | drawn_message_id("now_at" | message_id_stem) }};
-        INSERT INTO {{ box.message }} (id, message_id, created_at, attempt, priority, topic, payload)
-        VALUES (id, message_id, now_at, 0, 0, topic, payload);
+        INSERT INTO {{ box.message }} (
+            id, message_id, created_at, attempt, priority, topic, payload, correlation_id, headers
+        )
+        VALUES (id, message_id, now_at, 0, 0, topic, payload, correlation_id, headers);
         INSERT INTO {{ box.ready }} (lane, ticket, id, topic) VALUES (0, id, id, topic);
         {{ queue.notify() }};
         RETURN;
@@ -96,7 +98,7 @@ BEGIN
             );
         ELSE
             -- It may be one that was drawn here for an earlier message; those are not in the index.
-            old_id := (SELECT m.id FROM {{ box.message }} AS m WHERE m.id = {{ "given" | drawn_id }} AND m.message_id = given);
+            old_id := {{ box._known }}(given, is_given => false);
             IF old_id IS NULL THEN
                 INSERT INTO {{ box.message }} (
                     id, message_id, created_at, due_at, expires_at, attempt, priority, topic, payload, correlation_id,
@@ -108,8 +110,7 @@ BEGIN
                 )
                 ON CONFLICT (message_id) WHERE is_given DO NOTHING;
                 IF NOT FOUND THEN
-                    old_id := coalesce(
-                        (SELECT m.id FROM {{ box.message }} AS m WHERE m.message_id = given AND m.is_given), id);
+                    old_id := coalesce({{ box._known }}(given, is_given => true), id);
                 END IF;
             END IF;
         END IF;

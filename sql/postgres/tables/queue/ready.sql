@@ -2,6 +2,8 @@
 -- lane is the negated priority, so ascending order is claim order; lane 0 is the log that nearly everything is in.
 -- A row stands for a message (id), for a run of span messages with consecutive ids (id is the first, and the ticket;
 -- lane 0, one topic, no expiry, no group), or for a whole FIFO group (group_id), which has one ticket however long it is.
+-- That it is one of the two, and span at least 1, is no check: PostgreSQL reads and plans a check's text anew for each
+-- statement, which was 4.9 of the 72 microseconds of an enqueue. The tests ask the tables instead.
 CREATE TABLE {{ box.ready }} (
     lane integer NOT NULL,
     span integer NOT NULL DEFAULT 1,
@@ -10,9 +12,7 @@ CREATE TABLE {{ box.ready }} (
     expires_at timestamptz,
     topic text COLLATE "C" NOT NULL,
     group_id text COLLATE "C",
-    CONSTRAINT {{ key.pk_ready }} PRIMARY KEY (lane, ticket),
-    -- One check, and a short one: its text is read anew for every insert.
-    CONSTRAINT {{ key.ck_ready_one_of }} CHECK (num_nonnulls(id, group_id) = 1 AND span > 0)
+    CONSTRAINT {{ key.pk_ready }} PRIMARY KEY (lane, ticket)
 ) WITH (autovacuum_vacuum_cost_limit = 2000);
 
 -- A claim limited to topics reads each topic's own order, however long the head of other topics is.
