@@ -18,6 +18,7 @@ from pysqlbox.stores.worker import StoresWorker
 from tests.stores.support import Connections, Seen, fill
 from tests.support.database import Database
 from tests.support.engines import Engine
+from tests.support.patience import of as patience_of
 from tests.worker import support
 from tests.worker.support import put, threads, until
 
@@ -27,8 +28,7 @@ Make = Callable[..., StoresWorker]
 @pytest.fixture(autouse=True)
 def patience(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Babelfish takes its time."""
-    if engine.dialect == "mssql":
-        monkeypatch.setattr(support, "PATIENCE", 5.0)
+    monkeypatch.setattr(support, "PATIENCE", patience_of(engine.dialect))
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import pysqlbox
 from pysqlbox.worker import Worker
 from tests.support.database import Database
 from tests.support.engines import engine_kinds
+from tests.support.patience import of as patience_of
 from tests.worker import support
 from tests.worker.support import Calls
 
@@ -63,8 +64,8 @@ class MakeWorker(Protocol):
 @pytest.fixture(autouse=True)
 def patience(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Babelfish takes its time."""
-    if "db" in request.fixturenames and request.getfixturevalue("db").dialect == "mssql":
-        monkeypatch.setattr(support, "PATIENCE", 5.0)
+    if "db" in request.fixturenames:
+        monkeypatch.setattr(support, "PATIENCE", patience_of(request.getfixturevalue("db").dialect))
 
 
 @pytest.fixture

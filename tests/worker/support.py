@@ -60,6 +60,11 @@ def until(condition: Callable[[], object], seconds: float = 10.0, what: str = ""
         time.sleep(0.01)
 
 
+def comes(event: threading.Event, seconds: float = 10.0) -> bool:
+    """Whether somebody sets the event in that time."""
+    return event.wait(seconds * PATIENCE)
+
+
 def threads() -> list[str]:
     """The worker's threads that are alive."""
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("pysqlbox-"))

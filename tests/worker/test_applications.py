@@ -14,8 +14,9 @@ import pysqlbox
 from pysqlbox import DeadLetter, Release
 from pysqlbox.worker import Context, fixed, unknown_topics
 from tests.support.database import Database
+from tests.worker import support
 from tests.worker.conftest import MakeWorker
-from tests.worker.support import Calls, nothing, put, put_many, status, threads, until
+from tests.worker.support import Calls, comes, nothing, put, put_many, status, threads, until
 
 Box = pysqlbox.Outbox | pysqlbox.Inbox
 
@@ -103,14 +104,14 @@ def test_a_context_says_that_its_message_was_cancelled(
     @worker.handler("t")
     def handle(_message: Any, context: Context) -> None:
         begun.set()
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 20 * support.PATIENCE
         while not context.cancelled and time.monotonic() < deadline:
             time.sleep(0.02)
         heard.append(context.cancelled)
 
     message = put(deployment.outbox)
     worker.start()
-    assert begun.wait(10)
+    assert comes(begun)
     assert deployment.outbox.cancel([message]) == 1
     until(lambda: heard, 15)
     worker.stop()

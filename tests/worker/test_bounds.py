@@ -14,7 +14,7 @@ import pysqlbox
 from pysqlbox.worker import fixed
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
-from tests.worker.support import Calls, connections, nothing, put, put_many, status, threads, until
+from tests.worker.support import Calls, comes, connections, nothing, put, put_many, status, threads, until
 
 
 @pytest.mark.every_engine
@@ -29,7 +29,7 @@ def test_handlers_that_hang_exhaust_neither_the_process_nor_the_server(
 
     def handle(message: Any) -> None:
         call = calls.begin(message)
-        go.wait(30)
+        comes(go, 30)
         calls.end(call)
 
     worker.add_handler("t", handle)
@@ -106,7 +106,7 @@ def test_no_thread_is_added_while_the_worker_stops(deployment: pysqlbox.Deployme
 
     def handle(message: Any) -> None:
         calls.begin(message)
-        go.wait(20)
+        comes(go, 20)
 
     worker.add_handler("t", handle)
     message = put(deployment.outbox)
@@ -174,7 +174,7 @@ def test_what_was_claimed_with_a_message_that_turns_out_slow_goes_to_others(
     def handle(message: Any) -> None:
         next(quick)
         if message.payload == "slow":
-            go.wait(20)
+            comes(go, 20)
 
     worker.add_handler("t", handle)
     put_many(deployment.outbox, 500)

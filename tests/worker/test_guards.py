@@ -16,7 +16,7 @@ from pysqlbox.worker.database import Database as WorkerDatabase
 from pysqlbox.worker.outcomes import Outcomes
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
-from tests.worker.support import OWNER, Calls, nothing, put, put_many, status, until
+from tests.worker.support import OWNER, Calls, comes, nothing, put, put_many, status, until
 
 
 @pytest.mark.every_engine
@@ -32,7 +32,7 @@ def test_the_late_answer_for_a_lost_message_does_nothing_to_its_next_claim(
     def handle(message: Any) -> Any:
         call = calls.begin(message)
         number = len(calls.all) - 1
-        gates[number].wait(20)
+        comes(gates[number], 20)
         calls.end(call)
         return DeadLetter("too late") if number == 0 else None
 
@@ -83,7 +83,7 @@ def test_what_was_sent_before_anybody_listened_waits_for_no_poll(
     listen, go = Listener._listen, threading.Event()
 
     def late(listener: Listener) -> None:
-        go.wait(20)
+        comes(go, 20)
         listen(listener)
 
     monkeypatch.setattr(Listener, "_listen", late)
@@ -187,7 +187,7 @@ def test_what_a_claim_brings_while_the_worker_stops_is_released(
     def slow(exchange: Exchange, served: Any) -> int:
         found = size(exchange, served)
         begun.set()
-        go.wait(20)
+        comes(go, 20)
         return found
 
     monkeypatch.setattr(Exchange, "_claim_size", slow)

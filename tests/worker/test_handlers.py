@@ -16,7 +16,7 @@ import pytest
 import pysqlbox
 from pysqlbox.worker import Context, fixed
 from tests.worker.conftest import MakeWorker
-from tests.worker.support import OWNER, Calls, nothing, put, put_many, status, threads, until
+from tests.worker.support import OWNER, Calls, comes, nothing, put, put_many, status, threads, until
 
 Box = pysqlbox.Outbox | pysqlbox.Inbox
 
@@ -179,7 +179,7 @@ def test_a_handler_that_overruns_its_time_is_written_off(
     @worker.handler("hangs")
     def hang(_message: Any, context: Context) -> None:
         contexts.append(context)
-        go.wait(20)
+        comes(go, 20)
 
     worker.add_handler("t", calls.handler())
     hanging = put(box, "hangs")
@@ -218,7 +218,7 @@ def test_the_lease_of_a_handler_that_overran_is_not_extended(
     def handle(message: Any) -> None:
         call = calls.begin(message)
         if next(turn) == 0:
-            go.wait(20)
+            comes(go, 20)
         calls.end(call)
 
     worker.add_handler("t", handle, timeout=0.2)
@@ -265,7 +265,7 @@ def test_a_hanging_handler_keeps_its_place_in_a_limited_topic_until_it_returns(
     def handle(message: Any) -> None:
         call = calls.begin(message)
         if message.payload == "hang":
-            go.wait(20)
+            comes(go, 20)
         calls.end(call)
 
     worker.add_handler("t", handle, concurrency=1, timeout=0.3)

@@ -13,7 +13,7 @@ from pysqlbox.worker import BoxHealth, Worker, stalls
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.proxy import proxy
-from tests.worker.support import Calls, nothing, put, put_many, until
+from tests.worker.support import Calls, comes, nothing, put, put_many, until
 
 
 def health(worker: Worker, box: str = "outbox") -> BoxHealth:
@@ -31,7 +31,7 @@ def test_health_follows_a_worker_s_life(
 
     def wait(message: pysqlbox.OutboxMessage) -> None:
         calls.begin(message)
-        going_on.wait(60)
+        comes(going_on, 60)
 
     worker.add_handler("t", wait)
     before = worker.health()

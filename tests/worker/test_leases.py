@@ -13,7 +13,7 @@ import pysqlbox
 from pysqlbox.worker import Context
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
-from tests.worker.support import OWNER, Calls, put, put_many, status, until
+from tests.worker.support import OWNER, Calls, comes, put, put_many, status, until
 
 Box = pysqlbox.Outbox | pysqlbox.Inbox
 
@@ -131,7 +131,7 @@ def test_a_waiting_message_whose_lease_is_lost_is_not_begun(
         contexts.append(context)
         call = calls.begin(message)
         if len(calls.all) == 2:
-            go.wait(10)
+            comes(go, 10)
         calls.end(call)
 
     group = "g" if where == "group" else None
@@ -164,7 +164,7 @@ def test_a_lost_message_is_handled_by_the_same_worker_when_it_comes_back(
     def handle(message: Any) -> None:
         call = calls.begin(message)
         if len(calls.all) == 1:
-            go.wait(10)
+            comes(go, 10)
         calls.end(call)
 
     made = put_many(box, 3)

@@ -20,7 +20,7 @@ from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.processes import Journal, fill, processes
 from tests.worker.proxy import Proxy, proxy
-from tests.worker.support import OWNER, Calls, nothing, put, put_many, status, threads, until
+from tests.worker.support import OWNER, Calls, comes, nothing, put, put_many, status, threads, until
 
 pytestmark = pytest.mark.dialect("postgres")
 
@@ -81,7 +81,7 @@ def test_what_was_finished_during_an_outage_is_settled_with_its_result(
         @worker.handler("t")
         def handle(message: Any) -> Any:
             call = calls.begin(message)
-            go.wait(10)
+            comes(go, 10)
             calls.end(call)
             return pysqlbox.DeadLetter("no") if message.payload == "dead" else None
 

@@ -16,7 +16,7 @@ from tests.package.support import django_alias, sqlalchemy_engine
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.processes import Journal, processes
-from tests.worker.support import OWNER, Calls, put, put_many, status, until
+from tests.worker.support import OWNER, Calls, comes, put, put_many, status, until
 from tests.worker.test_leases import lose
 
 Box = pysqlbox.Outbox | pysqlbox.Inbox
@@ -132,7 +132,7 @@ def test_a_handler_that_overran_its_time_commits_nothing(
 
     def handle(message: Any, context: Context) -> None:
         write(db, context.connection, message.id)
-        go.wait(20)
+        comes(go, 20)
 
     worker.add_handler("t", handle, transactional=True, timeout=0.3)
     message = put(deployment.outbox)

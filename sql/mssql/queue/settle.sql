@@ -9,6 +9,23 @@
 {% import "macros/messages.sql" as messages with context %}
 {% import "macros/records.sql" as records with context %}
 
+{#- What a record o says of its list, and an element e of that. -#}
+{% macro is_listing() -%}
+CASE WHEN o.ids IS NULL THEN 0 ELSE 1 END
+{%- endmacro %}
+
+{% macro is_bad_list() -%}
+CASE
+            WHEN CHARINDEX(N'[', o.ids + N'[') > CHARINDEX(N'{', o.ids + N'{') THEN 1
+            WHEN o.ids IS NULL AND o.ids_text IS NOT NULL THEN 1
+            ELSE 0
+        END
+{%- endmacro %}
+
+{% macro listed_id() -%}
+CASE WHEN e.type IN (1, 2) THEN TRY_CONVERT(bigint, e.value) END
+{%- endmacro %}
+
 -- Settles a batch, each message its own way, and claims the next: a busy worker's one round trip a batch.
 -- All or nothing. The first record of an id counts; messages that this owner does not hold are passed over.
 -- owner_token: not the nil uuid
@@ -45,6 +62,7 @@ BEGIN
         ordinal int NOT NULL PRIMARY KEY,
         type int NOT NULL,
         id nvarchar(max) COLLATE Latin1_General_100_BIN2,
+        ids nvarchar(max) COLLATE Latin1_General_100_BIN2,
         is_listing bit NOT NULL,
         is_bad_list bit NOT NULL,
         result nvarchar(max) COLLATE Latin1_General_100_BIN2,
@@ -92,35 +110,62 @@ BEGIN
         {{ arguments.raise(51003, "claim: needs a READ COMMITTED transaction; claim outside of yours, or set its isolation level") | indent(4) }}
     END;
 
-    INSERT INTO @raw (ordinal, type, id, is_listing, is_bad_list, result, error, delay_seconds, max_attempts)
-    SELECT
-        CONVERT(int, j.[key]), j.type, o.id,
-        CASE WHEN o.ids IS NULL THEN 0 ELSE 1 END,
-        CASE
-            WHEN CHARINDEX(N'[', o.ids + N'[') > CHARINDEX(N'{', o.ids + N'{') THEN 1
-            WHEN o.ids IS NULL AND o.ids_text IS NOT NULL THEN 1
-            ELSE 0
-        END,
-        o.result,
-        {{ 'error' | json_long_text(record="CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END") }},
-        o.delay_seconds, o.max_attempts
-    FROM OPENJSON(@outcomes) AS j
-    CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) WITH (
-        id nvarchar(max) '$.id',
-        ids nvarchar(max) '$.ids' AS JSON,
-        ids_text nvarchar(max) '$.ids',
-        result nvarchar(max) '$.result',
-        delay_seconds nvarchar(max) '$.delay_seconds',
-        max_attempts nvarchar(max) '$.max_attempts'
-    ) AS o;
-    -- Babelfish cuts the text of an array that is told a column of its own, so here it stays in its record.
-    IF EXISTS (SELECT 1 FROM @raw AS r WHERE r.is_listing = 1)
-        INSERT INTO @listed (ordinal, id)
-        SELECT CONVERT(int, j.[key]), CASE WHEN e.type IN (1, 2) THEN TRY_CONVERT(bigint, e.value) END
+    -- Each record is read once. Babelfish has to look for what may be longer than 4000 characters by itself.
+    IF SERVERPROPERTY('Babelfish') IS NULL
+    BEGIN
+        INSERT INTO @raw (ordinal, type, id, ids, is_listing, is_bad_list, result, error, delay_seconds, max_attempts)
+        SELECT
+            CONVERT(int, j.[key]), j.type, o.id, o.ids,
+            {{ is_listing() }},
+            {{ is_bad_list() | indent(4) }},
+            o.result, COALESCE(o.error, o.error_json), o.delay_seconds, o.max_attempts
         FROM OPENJSON(@outcomes) AS j
-        CROSS APPLY OPENJSON(CASE WHEN j.type = 5 THEN j.value ELSE N'{}' END) AS o
-        CROSS APPLY OPENJSON(CASE WHEN o.type = 4 THEN o.value ELSE N'[]' END) AS e
-        WHERE o.[key] = N'ids';
+        CROSS APPLY OPENJSON({{ records.record() }}) WITH (
+            id nvarchar(max) '$.id',
+            ids nvarchar(max) '$.ids' AS JSON,
+            ids_text nvarchar(max) '$.ids',
+            result nvarchar(max) '$.result',
+            error nvarchar(max) '$.error',
+            error_json nvarchar(max) '$.error' AS JSON,
+            delay_seconds nvarchar(max) '$.delay_seconds',
+            max_attempts nvarchar(max) '$.max_attempts'
+        ) AS o;
+
+        INSERT INTO @listed (ordinal, id)
+        SELECT r.ordinal, {{ listed_id() }}
+        FROM @raw AS r
+        CROSS APPLY OPENJSON(r.ids) AS e
+        WHERE r.is_listing = 1;
+    END
+    ELSE
+    BEGIN
+        INSERT INTO @raw (ordinal, type, id, is_listing, is_bad_list, result, error, delay_seconds, max_attempts)
+        SELECT
+            CONVERT(int, j.[key]), j.type, o.id,
+            {{ is_listing() }},
+            {{ is_bad_list() | indent(4) }},
+            o.result,
+            {{ 'error' | json_long_text(record=records.record()) }},
+            o.delay_seconds, o.max_attempts
+        FROM OPENJSON(@outcomes) AS j
+        CROSS APPLY OPENJSON({{ records.record() }}) WITH (
+            id nvarchar(max) '$.id',
+            ids nvarchar(max) '$.ids' AS JSON,
+            ids_text nvarchar(max) '$.ids',
+            result nvarchar(max) '$.result',
+            delay_seconds nvarchar(max) '$.delay_seconds',
+            max_attempts nvarchar(max) '$.max_attempts'
+        ) AS o;
+
+        -- It cuts the text of an array that is told a column of its own, so here that stays in its record.
+        IF EXISTS (SELECT 1 FROM @raw AS r WHERE r.is_listing = 1)
+            INSERT INTO @listed (ordinal, id)
+            SELECT CONVERT(int, j.[key]), {{ listed_id() }}
+            FROM OPENJSON(@outcomes) AS j
+            CROSS APPLY OPENJSON({{ records.record() }}) AS o
+            CROSS APPLY OPENJSON(CASE WHEN o.type = 4 THEN o.value ELSE N'[]' END) AS e
+            WHERE o.[key] = N'ids';
+    END;
     IF EXISTS (
         SELECT 1
         FROM @raw AS r
