@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "moving.md").read_text(encoding="ut
 @pytest.mark.dialect("postgres")
 def test_a_table_of_ones_own_is_carried_over(deployment: Deployment) -> None:
     """Each waiting row once, with its own time, in order; a second run moves nothing."""
-    (statement,) = re.findall(r"^```sql\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+    (statement,) = re.findall(r"^```sql\n(WITH .*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     statement = statement.replace("infra.", f'"{deployment.schema}".')
     with deployment.transaction() as connection:
         connection.execute(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-(PROGRAM,) = re.findall(
+PROGRAM, *_ = re.findall(
     r"^```python\n(.*?)^```", (ROOT / "docs/stores.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
 )
 
