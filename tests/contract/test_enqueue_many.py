@@ -232,3 +232,24 @@ def test_contract_many_keeps_large_headers_and_payloads(box: Box) -> None:
     (row,) = box.claim()
     assert headers_of(row) == headers
     assert row["payload"] == payload
+
+
+def test_contract_an_array_or_object_does_not_pass_for_an_argument_left_out(box: Box) -> None:
+    typed = ["due_at", "expires_at", "delay_seconds", "priority"]
+    typed += ["hash", "received_at"] if box.kind == "inbox" else ["message_id", "created_at"]
+    for name in typed:
+        for value in ([], [1], {}, {"a": 1}):
+            with refuses("messages"):
+                box.enqueue_many(box.record(), box.record(**{name: value}))
+    assert box.count() == 0
+    keys = ["group_id", "collapse_key"] + (["correlation_id"] if box.kind == "outbox" else [])
+    (row,) = box.enqueue_many(box.record(**{name: [1] for name in keys}))
+    found = box.get(row["id"])
+    assert {found[name] for name in keys} == {"[1]"}, (
+        "where a text is asked for, JSON is one, as it is for the payload"
+    )
+
+
+def test_contract_a_dedup_key_that_is_an_array_is_a_key(outbox: Box) -> None:
+    rows = [outbox.enqueue_many(outbox.record(dedup_key=[1]))[0] for _ in range(2)]
+    assert [row["outcome"] for row in rows] == ["created", "duplicate"]

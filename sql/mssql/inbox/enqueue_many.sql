@@ -89,7 +89,9 @@ BEGIN
     IF @messages IS NULL OR {{ arguments.not_array("@messages") }}
     {{ arguments.reject("messages", "must be a JSON array") }}
 
-    -- Each record is read once. Babelfish has to look for what may be longer than 4000 characters by itself.
+    -- Each record is read once. OPENJSON answers null for an array or object, which must not pass for an argument that was
+    -- left out: so it is read as its text, which is then no time, no number and no uuid. Babelfish has to look for what
+    -- may be longer than 4000 characters by itself.
     IF SERVERPROPERTY('Babelfish') IS NULL
         INSERT INTO @raw (
             ordinal, type, topic, source, message_id, payload, hash, due_at, group_id, priority, collapse_key, expires_at,
@@ -97,8 +99,11 @@ BEGIN
         )
         SELECT
             CONVERT(int, j.[key]) + 1, j.type, o.topic, o.source, o.message_id, COALESCE(o.payload, o.payload_json),
-            o.hash, o.due_at, o.group_id, o.priority, o.collapse_key, o.expires_at, COALESCE(o.headers_json, o.headers),
-            o.received_at, o.delay_seconds
+            COALESCE(o.hash, o.hash_json), COALESCE(o.due_at, o.due_at_json),
+            COALESCE(o.group_id, o.group_id_json), COALESCE(o.priority, o.priority_json),
+            COALESCE(o.collapse_key, o.collapse_key_json), COALESCE(o.expires_at, o.expires_at_json),
+            COALESCE(o.headers_json, o.headers),
+            COALESCE(o.received_at, o.received_at_json), COALESCE(o.delay_seconds, o.delay_seconds_json)
         FROM OPENJSON(@messages) AS j
         CROSS APPLY OPENJSON({{ records.record() }}) WITH (
             topic nvarchar(max) '$.topic',
@@ -107,15 +112,23 @@ BEGIN
             payload nvarchar(max) '$.payload',
             payload_json nvarchar(max) '$.payload' AS JSON,
             hash nvarchar(max) '$.hash',
+            hash_json nvarchar(max) '$.hash' AS JSON,
             due_at nvarchar(max) '$.due_at',
+            due_at_json nvarchar(max) '$.due_at' AS JSON,
             group_id nvarchar(max) '$.group_id',
+            group_id_json nvarchar(max) '$.group_id' AS JSON,
             priority nvarchar(max) '$.priority',
+            priority_json nvarchar(max) '$.priority' AS JSON,
             collapse_key nvarchar(max) '$.collapse_key',
+            collapse_key_json nvarchar(max) '$.collapse_key' AS JSON,
             expires_at nvarchar(max) '$.expires_at',
+            expires_at_json nvarchar(max) '$.expires_at' AS JSON,
             headers nvarchar(max) '$.headers',
             headers_json nvarchar(max) '$.headers' AS JSON,
             received_at nvarchar(max) '$.received_at',
-            delay_seconds nvarchar(max) '$.delay_seconds'
+            received_at_json nvarchar(max) '$.received_at' AS JSON,
+            delay_seconds nvarchar(max) '$.delay_seconds',
+            delay_seconds_json nvarchar(max) '$.delay_seconds' AS JSON
         ) AS o;
     ELSE
         INSERT INTO @raw (
@@ -128,27 +141,35 @@ BEGIN
             {{ 'o.source' | json_text }},
             {{ 'o.message_id' | json_text }},
             {{ 'payload' | json_long_text(record=records.record()) }},
-            o.hash, o.due_at,
-            {{ 'o.group_id' | json_text }},
-            o.priority,
-            {{ 'o.collapse_key' | json_text }},
-            o.expires_at,
+            COALESCE(o.hash, o.hash_json), COALESCE(o.due_at, o.due_at_json),
+            COALESCE({{ 'o.group_id' | json_text }}, o.group_id_json),
+            COALESCE(o.priority, o.priority_json),
+            COALESCE({{ 'o.collapse_key' | json_text }}, o.collapse_key_json),
+            COALESCE(o.expires_at, o.expires_at_json),
             COALESCE(CASE WHEN j.type = 5 THEN JSON_QUERY(j.value, N'$.headers') END, {{ 'o.headers' | json_text }}),
-            o.received_at, o.delay_seconds
+            COALESCE(o.received_at, o.received_at_json), COALESCE(o.delay_seconds, o.delay_seconds_json)
         FROM OPENJSON(@messages) AS j
         CROSS APPLY OPENJSON({{ records.record() }}) WITH (
             topic nvarchar(max) '$.topic',
             source nvarchar(max) '$.source',
             message_id nvarchar(max) '$.message_id',
             hash nvarchar(max) '$.hash',
+            hash_json nvarchar(max) '$.hash' AS JSON,
             due_at nvarchar(max) '$.due_at',
+            due_at_json nvarchar(max) '$.due_at' AS JSON,
             group_id nvarchar(max) '$.group_id',
+            group_id_json nvarchar(max) '$.group_id' AS JSON,
             priority nvarchar(max) '$.priority',
+            priority_json nvarchar(max) '$.priority' AS JSON,
             collapse_key nvarchar(max) '$.collapse_key',
+            collapse_key_json nvarchar(max) '$.collapse_key' AS JSON,
             expires_at nvarchar(max) '$.expires_at',
+            expires_at_json nvarchar(max) '$.expires_at' AS JSON,
             headers nvarchar(max) '$.headers',
             received_at nvarchar(max) '$.received_at',
-            delay_seconds nvarchar(max) '$.delay_seconds'
+            received_at_json nvarchar(max) '$.received_at' AS JSON,
+            delay_seconds nvarchar(max) '$.delay_seconds',
+            delay_seconds_json nvarchar(max) '$.delay_seconds' AS JSON
         ) AS o;
 
     IF EXISTS (

@@ -87,33 +87,49 @@ BEGIN
     IF @messages IS NULL OR {{ arguments.not_array("@messages") }}
     {{ arguments.reject("messages", "must be a JSON array") }}
 
-    -- Each record is read once. Babelfish has to look for what may be longer than 4000 characters by itself.
+    -- Each record is read once. OPENJSON answers null for an array or object, which must not pass for an argument that was
+    -- left out: so it is read as its text, which is then no time, no number and no uuid. Babelfish has to look for what
+    -- may be longer than 4000 characters by itself.
     IF SERVERPROPERTY('Babelfish') IS NULL
         INSERT INTO @raw (
             ordinal, type, topic, payload, correlation_id, due_at, message_id, group_id, priority, dedup_key,
             collapse_key, expires_at, headers, created_at, delay_seconds
         )
         SELECT
-            CONVERT(int, j.[key]) + 1, j.type, o.topic, COALESCE(o.payload, o.payload_json), o.correlation_id, o.due_at,
-            o.message_id, o.group_id, o.priority, o.dedup_key, o.collapse_key, o.expires_at,
-            COALESCE(o.headers_json, o.headers), o.created_at, o.delay_seconds
+            CONVERT(int, j.[key]) + 1, j.type, o.topic, COALESCE(o.payload, o.payload_json),
+            COALESCE(o.correlation_id, o.correlation_id_json), COALESCE(o.due_at, o.due_at_json),
+            COALESCE(o.message_id, o.message_id_json), COALESCE(o.group_id, o.group_id_json),
+            COALESCE(o.priority, o.priority_json), COALESCE(o.dedup_key, o.dedup_key_json),
+            COALESCE(o.collapse_key, o.collapse_key_json), COALESCE(o.expires_at, o.expires_at_json),
+            COALESCE(o.headers_json, o.headers), COALESCE(o.created_at, o.created_at_json),
+            COALESCE(o.delay_seconds, o.delay_seconds_json)
         FROM OPENJSON(@messages) AS j
         CROSS APPLY OPENJSON({{ records.record() }}) WITH (
             topic nvarchar(max) '$.topic',
             payload nvarchar(max) '$.payload',
             payload_json nvarchar(max) '$.payload' AS JSON,
             correlation_id nvarchar(max) '$.correlation_id',
+            correlation_id_json nvarchar(max) '$.correlation_id' AS JSON,
             due_at nvarchar(max) '$.due_at',
+            due_at_json nvarchar(max) '$.due_at' AS JSON,
             message_id nvarchar(max) '$.message_id',
+            message_id_json nvarchar(max) '$.message_id' AS JSON,
             group_id nvarchar(max) '$.group_id',
+            group_id_json nvarchar(max) '$.group_id' AS JSON,
             priority nvarchar(max) '$.priority',
+            priority_json nvarchar(max) '$.priority' AS JSON,
             dedup_key nvarchar(max) '$.dedup_key',
+            dedup_key_json nvarchar(max) '$.dedup_key' AS JSON,
             collapse_key nvarchar(max) '$.collapse_key',
+            collapse_key_json nvarchar(max) '$.collapse_key' AS JSON,
             expires_at nvarchar(max) '$.expires_at',
+            expires_at_json nvarchar(max) '$.expires_at' AS JSON,
             headers nvarchar(max) '$.headers',
             headers_json nvarchar(max) '$.headers' AS JSON,
             created_at nvarchar(max) '$.created_at',
-            delay_seconds nvarchar(max) '$.delay_seconds'
+            created_at_json nvarchar(max) '$.created_at' AS JSON,
+            delay_seconds nvarchar(max) '$.delay_seconds',
+            delay_seconds_json nvarchar(max) '$.delay_seconds' AS JSON
         ) AS o;
     ELSE
         INSERT INTO @raw (
@@ -124,29 +140,39 @@ BEGIN
             CONVERT(int, j.[key]) + 1, j.type,
             {{ 'o.topic' | json_text }},
             {{ 'payload' | json_long_text(record=records.record()) }},
-            {{ 'o.correlation_id' | json_text }},
-            o.due_at, o.message_id,
-            {{ 'o.group_id' | json_text }},
-            o.priority,
-            {{ 'o.dedup_key' | json_text }},
-            {{ 'o.collapse_key' | json_text }},
-            o.expires_at,
+            COALESCE({{ 'o.correlation_id' | json_text }}, o.correlation_id_json),
+            COALESCE(o.due_at, o.due_at_json), COALESCE(o.message_id, o.message_id_json),
+            COALESCE({{ 'o.group_id' | json_text }}, o.group_id_json),
+            COALESCE(o.priority, o.priority_json),
+            COALESCE({{ 'o.dedup_key' | json_text }}, o.dedup_key_json),
+            COALESCE({{ 'o.collapse_key' | json_text }}, o.collapse_key_json),
+            COALESCE(o.expires_at, o.expires_at_json),
             COALESCE(CASE WHEN j.type = 5 THEN JSON_QUERY(j.value, N'$.headers') END, {{ 'o.headers' | json_text }}),
-            o.created_at, o.delay_seconds
+            COALESCE(o.created_at, o.created_at_json), COALESCE(o.delay_seconds, o.delay_seconds_json)
         FROM OPENJSON(@messages) AS j
         CROSS APPLY OPENJSON({{ records.record() }}) WITH (
             topic nvarchar(max) '$.topic',
             correlation_id nvarchar(max) '$.correlation_id',
+            correlation_id_json nvarchar(max) '$.correlation_id' AS JSON,
             due_at nvarchar(max) '$.due_at',
+            due_at_json nvarchar(max) '$.due_at' AS JSON,
             message_id nvarchar(max) '$.message_id',
+            message_id_json nvarchar(max) '$.message_id' AS JSON,
             group_id nvarchar(max) '$.group_id',
+            group_id_json nvarchar(max) '$.group_id' AS JSON,
             priority nvarchar(max) '$.priority',
+            priority_json nvarchar(max) '$.priority' AS JSON,
             dedup_key nvarchar(max) '$.dedup_key',
+            dedup_key_json nvarchar(max) '$.dedup_key' AS JSON,
             collapse_key nvarchar(max) '$.collapse_key',
+            collapse_key_json nvarchar(max) '$.collapse_key' AS JSON,
             expires_at nvarchar(max) '$.expires_at',
+            expires_at_json nvarchar(max) '$.expires_at' AS JSON,
             headers nvarchar(max) '$.headers',
             created_at nvarchar(max) '$.created_at',
-            delay_seconds nvarchar(max) '$.delay_seconds'
+            created_at_json nvarchar(max) '$.created_at' AS JSON,
+            delay_seconds nvarchar(max) '$.delay_seconds',
+            delay_seconds_json nvarchar(max) '$.delay_seconds' AS JSON
         ) AS o;
 
     IF EXISTS (
