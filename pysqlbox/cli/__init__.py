@@ -67,7 +67,7 @@ pysqlbox demo shows a small shop at work; pysqlbox --help lists every command.""
 def cli(ctx: click.Context) -> None:
     """Transactional outbox, inbox, joins and idempotency ledger inside your database.
 
-    Exit codes: 0 it worked, 1 there was nothing, 2 it failed.
+    Exit codes: 0 it worked, 1 it found something (status, doctor), 2 it could not.
     """
     if ctx.invoked_subcommand is None:
         click.echo(_FIRST_STEPS)

@@ -17,9 +17,7 @@ __all__ = ["cancel"]
 @click.argument("ids", nargs=-1, required=True, type=click.IntRange(1, 2**63 - 1))
 @click.option("--reason", help="Kept as the message's last error.")
 @json_option
-@click.pass_context
 def cancel(
-    ctx: click.Context,
     url: str | None,
     schema: str,
     name: str,
@@ -27,7 +25,7 @@ def cancel(
     reason: str | None,
     as_json: bool,
 ) -> None:
-    """Call off messages that are not over yet, waiting or leased. Exit code 1: all were over, or unknown.
+    """Call off messages that are not over yet, waiting or leased.
 
     They stay among the dead letters as Cancelled, until a replay or a discard.
 
@@ -42,5 +40,3 @@ def cancel(
         echo_json({"cancelled": affected})
     else:
         click.echo(f"cancelled {affected}")
-    if not affected:
-        ctx.exit(1)

@@ -10,7 +10,6 @@ import click
 from pysqlbox.boxes import AnyBox
 from pysqlbox.cli.options import box_option, deployment, json_option, schema_option, url_option
 from pysqlbox.cli.output import echo_json, fields_of, moment, printable, table
-from pysqlbox.errors import NotFound
 
 __all__ = ["dead", "replay"]
 
@@ -42,9 +41,7 @@ def dead() -> None:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
 @click.option("--after", default=0, type=click.IntRange(0), help="Only ids above this one: the next page.")
 @json_option
-@click.pass_context
 def list_(
-    ctx: click.Context,
     url: str | None,
     schema: str,
     name: str,
@@ -53,7 +50,7 @@ def list_(
     after: int,
     as_json: bool,
 ) -> None:
-    """List dead and expired messages, oldest first, without their payloads. Exit code 1: there are none."""
+    """List dead and expired messages, oldest first, without their payloads."""
     with deployment(url, schema) as db:
         letters = db.box(name).dead_letters(limit=limit, after_id=after, topic=topic)
     if as_json:
@@ -69,8 +66,6 @@ def list_(
             click.echo(f"more with --after {letters[-1].id}", err=True)
     else:
         click.echo("no dead letters", err=True)
-    if not letters:
-        ctx.exit(1)
 
 
 @dead.command()
@@ -79,9 +74,8 @@ def list_(
 @box_option
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000), help="How many.")
 @json_option
-@click.pass_context
-def causes(ctx: click.Context, url: str | None, schema: str, name: str, limit: int, as_json: bool) -> None:
-    """Count dead messages by topic and cause: one fault is one row. Exit code 1: there are none."""
+def causes(url: str | None, schema: str, name: str, limit: int, as_json: bool) -> None:
+    """Count dead messages by topic and cause: one fault is one row."""
     with deployment(url, schema) as db:
         found = db.box(name).dead_causes(limit=limit)
     if as_json:
@@ -95,8 +89,6 @@ def causes(ctx: click.Context, url: str | None, schema: str, name: str, limit: i
         click.echo(table(titles, rows, right=("messages", "one of them")))
     else:
         click.echo("no dead letters", err=True)
-    if not found:
-        ctx.exit(1)
 
 
 @dead.command()
@@ -106,9 +98,7 @@ def causes(ctx: click.Context, url: str | None, schema: str, name: str, limit: i
 @click.argument("identity", metavar="ID", type=click.IntRange(1, 2**63 - 1))
 @click.option("--payload", "only_payload", is_flag=True, help="Print the payload and nothing else, as it is.")
 @json_option
-@click.pass_context
 def show(
-    ctx: click.Context,
     url: str | None,
     schema: str,
     name: str,
@@ -116,7 +106,7 @@ def show(
     only_payload: bool,
     as_json: bool,
 ) -> None:
-    """Show one message whole. Exit code 1: there is no such message.
+    """Show one message whole.
 
     \b
     Examples:
@@ -124,11 +114,7 @@ def show(
       pysqlbox dead show 17 --payload > payload.json
     """
     with deployment(url, schema) as db:
-        try:
-            message = db.box(name).get(identity)
-        except NotFound as error:
-            click.echo(f"pysqlbox: {error}", err=True)
-            ctx.exit(1)
+        message = db.box(name).get(identity)
     if only_payload:
         sys.stdout.buffer.write((message.payload or "").encode())
     elif as_json:
@@ -149,9 +135,7 @@ def show(
 @click.option("--all", "everything", is_flag=True, help="All dead letters, or all of --topic.")
 @_topic_option
 @json_option
-@click.pass_context
 def replay(
-    ctx: click.Context,
     url: str | None,
     schema: str,
     name: str,
@@ -160,7 +144,7 @@ def replay(
     topic: str | None,
     as_json: bool,
 ) -> None:
-    """Bring dead letters back: claimable at once, attempts at 0. Exit code 1: none was dead.
+    """Bring dead letters back: claimable at once, attempts at 0.
 
     \b
     Examples:
@@ -170,7 +154,7 @@ def replay(
     with deployment(url, schema) as db:
         box = db.box(name)
         affected = sum(box.replay(page) for page in _chosen(box, ids, everything, topic))
-    _report(ctx, "replayed", affected, as_json)
+    _report("replayed", affected, as_json)
 
 
 @dead.command()
@@ -182,9 +166,7 @@ def replay(
 @_topic_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
-@click.pass_context
 def discard(
-    ctx: click.Context,
     url: str | None,
     schema: str,
     name: str,
@@ -194,7 +176,7 @@ def discard(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Delete dead letters for good. Exit code 1: none was dead.
+    """Delete dead letters for good.
 
     \b
     Examples:
@@ -208,7 +190,7 @@ def discard(
             which = f"{len(ids)}" if ids else f"all{f' of {topic!r}' if topic else ''}"
             click.confirm(f"delete {which} dead letters of {name} for good?", abort=True, err=True)
         affected = sum(box.discard(page) for page in chosen)
-    _report(ctx, "discarded", affected, as_json)
+    _report("discarded", affected, as_json)
 
 
 def _chosen(box: AnyBox, ids: tuple[int, ...], everything: bool, topic: str | None) -> Iterator[list[int]]:
@@ -232,10 +214,8 @@ def _pages(box: AnyBox, topic: str | None) -> Iterator[list[int]]:
             return
 
 
-def _report(ctx: click.Context, verb: str, affected: int, as_json: bool) -> None:
+def _report(verb: str, affected: int, as_json: bool) -> None:
     if as_json:
         echo_json({verb: affected})
     else:
         click.echo(f"{verb} {affected}")
-    if not affected:
-        ctx.exit(1)

@@ -12,6 +12,7 @@ import click
 from pysqlbox.cli import many
 from pysqlbox.cli.many import parallel_option, stores_option
 from pysqlbox.cli.options import json_option, schema_option, url_option
+from pysqlbox.cli.output import echo_json
 from pysqlbox.drivers import Target
 from pysqlbox.locate import locate
 from pysqlbox.names import DIALECTS, Dialect, NamedBox, parse_box
@@ -140,6 +141,10 @@ def migrate(
             allow_unfit_database=allow_unfit,
             place=place,
         )
+    if as_json:
+        version = plan.version if dry_run else plan.target
+        echo_json({"version": version, "changes": plan.lines(done=not dry_run), "warnings": _warnings(plan)})
+        return
     _warn(plan)
     if not plan.changes:
         click.echo(f"schema {schema!r} is up to date at version {plan.version}; nothing to do")
@@ -157,7 +162,7 @@ def migrate(
 @parallel_option
 @json_option
 def status(url: str | None, schema: str, stores_name: str | None, parallel: int, as_json: bool) -> None:
-    """Show versions, drift and pending work; change nothing."""
+    """Show versions, drift and pending work; change nothing. Exit code 1: there is some of either."""
     if stores_name is not None:
         many.status(stores_name, parallel, as_json)
         return
@@ -165,6 +170,21 @@ def status(url: str | None, schema: str, stores_name: str | None, parallel: int,
 
     with _target(url) as target:
         plan = deploy.status(target, schema=schema)
+    pending = plan.lines(done=False) if plan.version else ["everything"]
+    if as_json:
+        echo_json(
+            {
+                "version": plan.version, "target": plan.target, "place": plan.place,
+                "pending": pending, "drifted": plan.drifted, "warnings": _warnings(plan),
+            }
+        )  # fmt: skip
+    else:
+        _show_status(schema, plan, pending)
+    if plan.changes or plan.drifted:
+        click.get_current_context().exit(1)
+
+
+def _show_status(schema: str, plan: Plan, pending: list[str]) -> None:
     shown = "not deployed" if plan.version == 0 else f"version {plan.version}"
     click.echo(f"schema {schema!r}: {shown}; this release has version {plan.target}")
     if plan.place is not None:
@@ -175,7 +195,7 @@ def status(url: str | None, schema: str, stores_name: str | None, parallel: int,
         return
     for identity in plan.drifted:
         click.echo(f"drift: {identity} was changed by hand")
-    for line in plan.lines(done=False):
+    for line in pending:
         click.echo(f"pending: {line}")
     if not plan.changes:
         click.echo("nothing is pending")
@@ -228,11 +248,11 @@ def _target(url: str | None) -> Iterator[Target]:
         yield target
 
 
+def _warnings(plan: Plan) -> list[str]:
+    edited = "was edited after it was applied; released tables change by a migration"
+    return [*plan.warnings, *(f"{identity} {edited}" for identity in plan.edited)]
+
+
 def _warn(plan: Plan) -> None:
-    for warning in plan.warnings:
+    for warning in _warnings(plan):
         click.echo(f"warning: {warning}", err=True)
-    for identity in plan.edited:
-        click.echo(
-            f"warning: {identity} was edited after it was applied; released tables change by a migration",
-            err=True,
-        )

@@ -128,6 +128,8 @@ def status(name: str, parallel: int, as_json: bool) -> None:
             parts += [f"pending: {'; '.join(each.pending)}"] if each.pending else ["nothing is pending"]
             _line(each, ", ".join(parts))
     _end(reports)
+    if any(each.pending or each.drifted for each in reports):
+        click.get_current_context().exit(1)
 
 
 def stats(name: str, boxes: Sequence[str], watch: timedelta | None, as_json: bool) -> None:

@@ -25,11 +25,8 @@ def _topic_argument(command: Command) -> Command:
 @box_option
 @_topic_argument
 @json_option
-@click.pass_context
-def pause(
-    ctx: click.Context, url: str | None, schema: str, name: str, topic: str | None, as_json: bool
-) -> None:
-    """Stop handing out messages of a TOPIC, or of the whole box. Exit code 1: it was paused already.
+def pause(url: str | None, schema: str, name: str, topic: str | None, as_json: bool) -> None:
+    """Stop handing out messages of a TOPIC, or of the whole box.
 
     What is leased goes on. Enqueueing goes on, too.
 
@@ -40,7 +37,7 @@ def pause(
     """
     with deployment(url, schema) as db:
         affected = db.box(name).pause(topic)
-    _tell(ctx, "paused", name, topic, affected, as_json)
+    _tell("paused", name, topic, affected, as_json)
 
 
 @click.command()
@@ -49,11 +46,8 @@ def pause(
 @box_option
 @_topic_argument
 @json_option
-@click.pass_context
-def resume(
-    ctx: click.Context, url: str | None, schema: str, name: str, topic: str | None, as_json: bool
-) -> None:
-    """Hand out messages of a TOPIC, or of the whole box, again. Exit code 1: it was not paused.
+def resume(url: str | None, schema: str, name: str, topic: str | None, as_json: bool) -> None:
+    """Hand out messages of a TOPIC, or of the whole box, again.
 
     A topic that was paused by name stays so when the whole box is resumed.
 
@@ -64,7 +58,7 @@ def resume(
     """
     with deployment(url, schema) as db:
         affected = db.box(name).resume(topic)
-    _tell(ctx, "resumed", name, topic, affected, as_json)
+    _tell("resumed", name, topic, affected, as_json)
 
 
 @click.command()
@@ -93,11 +87,9 @@ def configure(url: str | None, schema: str, name: str, setting: str, value: str,
         click.echo(f"{setting} = {kept}")
 
 
-def _tell(ctx: click.Context, done: str, name: str, topic: str | None, affected: int, as_json: bool) -> None:
+def _tell(done: str, name: str, topic: str | None, affected: int, as_json: bool) -> None:
     if as_json:
         echo_json({done: affected})
     else:
         what = name if topic is None else f"{printable(topic)} of {name}"
         click.echo(f"{done} {what}" if affected else f"{what}: nothing to do")
-    if not affected:
-        ctx.exit(1)

@@ -96,7 +96,7 @@ def test_stats_work_reap_and_cleanup(run: Run, deployment: pysqlbox.Deployment, 
     assert deployment.outbox.stats()[-1].done == 3
     db.advance(86400)
     (report,) = json.loads(run("cleanup", *GOOD, "--box", "outbox", "--retention", "1h", "--json").output)
-    assert report["counts"] == {"outbox done": 3}
+    assert report["counts"] == {"outbox done": 3, "workers": 0}
     assert "ledger 0" in run("cleanup", *GOOD, "--ledger", "1h").output
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +43,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_migrate_twice_and_status(run: Run, empty_url: str) -> None:
     """The second run changes nothing and says so; status finds a change by hand."""
-    assert run("status", "--url", empty_url).out.startswith("schema 'infra': not deployed")
+    before = run("status", "--url", empty_url)
+    assert before.code == 1
+    assert before.out.startswith("schema 'infra': not deployed")
     dry = run("migrate", "--url", empty_url, "--dry-run", "--box", "orders:inbox")
     assert "would be at version" in dry.out
     first = run("migrate", "--url", empty_url, "--box", "orders:inbox")
@@ -56,9 +59,31 @@ def test_migrate_twice_and_status(run: Run, empty_url: str) -> None:
         "mssql": "ALTER PROCEDURE infra.schema_version AS SELECT 7 AS version",
     }
     execute_once(empty_url, hand[parse_url(empty_url).dialect])
-    assert "drift: admin/schema_version was changed by hand" in run("status", "--url", empty_url).out
+    drifted = run("status", "--url", empty_url)
+    assert drifted.code == 1
+    assert "drift: admin/schema_version was changed by hand" in drifted.out
     assert "created 1 routine or view: admin/schema_version" in run("migrate", "--url", empty_url).out
-    assert "nothing is pending" in run("status", "--url", empty_url).out
+    after = run("status", "--url", empty_url)
+    assert after.code == 0
+    assert "nothing is pending" in after.out
+
+
+def test_migrate_and_status_as_json(run: Run, empty_url: str) -> None:
+    """One object each, with what the text says."""
+    before = run("status", "--url", empty_url, "--json")
+    assert (before.code, json.loads(before.out)["pending"]) == (1, ["everything"])
+    planned = json.loads(run("migrate", "--url", empty_url, "--dry-run", "--json").out)
+    assert (planned["version"], planned["warnings"]) == (0, [])
+    assert "create the schema" in planned["changes"]
+    done = json.loads(run("migrate", "--url", empty_url, "--json").out)
+    assert "created the schema" in done["changes"]
+    assert json.loads(run("migrate", "--url", empty_url, "--json").out) == {**done, "changes": []}
+    after = run("status", "--url", empty_url, "--json")
+    assert after.code == 0
+    assert json.loads(after.out) == {
+        "version": done["version"], "target": done["version"], "place": None,
+        "pending": [], "drifted": [], "warnings": [],
+    }  # fmt: skip
 
 
 def test_a_place(run: Run, empty_url: str) -> None:
