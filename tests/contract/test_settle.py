@@ -138,6 +138,8 @@ def test_contract_settle_refuses_bad_records_and_settles_nothing(box: Box) -> No
         outcome(made[1], "release", delay_seconds=-1),
         outcome(made[1], "release", delay_seconds=1e10),
         outcome(made[1], "release", delay_seconds=""),
+        *(outcome(made[1], "retry", delay_seconds=value) for value in ([], [1], {}, {"a": 1})),
+        *(outcome(made[1], "retry", max_attempts=value) for value in ([], [1], {}, {"a": 1})),
     ]
     for record in bad:
         accepted = True

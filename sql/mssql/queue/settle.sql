@@ -110,7 +110,8 @@ BEGIN
         {{ arguments.raise(51003, "claim: needs a READ COMMITTED transaction; claim outside of yours, or set its isolation level") | indent(4) }}
     END;
 
-    -- Each record is read once. Babelfish has to look for what may be longer than 4000 characters by itself.
+    -- Each record is read once. OPENJSON answers null for an array or object, which must not pass for a number that was
+    -- left out: so it is read as its text. Babelfish has to look for what may be longer than 4000 characters by itself.
     IF SERVERPROPERTY('Babelfish') IS NULL
     BEGIN
         INSERT INTO @raw (ordinal, type, id, ids, is_listing, is_bad_list, result, error, delay_seconds, max_attempts)
@@ -118,7 +119,8 @@ BEGIN
             CONVERT(int, j.[key]), j.type, o.id, o.ids,
             {{ is_listing() }},
             {{ is_bad_list() | indent(4) }},
-            o.result, COALESCE(o.error, o.error_json), o.delay_seconds, o.max_attempts
+            o.result, COALESCE(o.error, o.error_json), COALESCE(o.delay_seconds, o.delay_seconds_json),
+            COALESCE(o.max_attempts, o.max_attempts_json)
         FROM OPENJSON(@outcomes) AS j
         CROSS APPLY OPENJSON({{ records.record() }}) WITH (
             id nvarchar(max) '$.id',
@@ -128,7 +130,9 @@ BEGIN
             error nvarchar(max) '$.error',
             error_json nvarchar(max) '$.error' AS JSON,
             delay_seconds nvarchar(max) '$.delay_seconds',
-            max_attempts nvarchar(max) '$.max_attempts'
+            delay_seconds_json nvarchar(max) '$.delay_seconds' AS JSON,
+            max_attempts nvarchar(max) '$.max_attempts',
+            max_attempts_json nvarchar(max) '$.max_attempts' AS JSON
         ) AS o;
 
         INSERT INTO @listed (ordinal, id)
@@ -146,7 +150,7 @@ BEGIN
             {{ is_bad_list() | indent(4) }},
             o.result,
             {{ 'error' | json_long_text(record=records.record()) }},
-            o.delay_seconds, o.max_attempts
+            COALESCE(o.delay_seconds, o.delay_seconds_json), COALESCE(o.max_attempts, o.max_attempts_json)
         FROM OPENJSON(@outcomes) AS j
         CROSS APPLY OPENJSON({{ records.record() }}) WITH (
             id nvarchar(max) '$.id',
@@ -154,7 +158,9 @@ BEGIN
             ids_text nvarchar(max) '$.ids',
             result nvarchar(max) '$.result',
             delay_seconds nvarchar(max) '$.delay_seconds',
-            max_attempts nvarchar(max) '$.max_attempts'
+            delay_seconds_json nvarchar(max) '$.delay_seconds' AS JSON,
+            max_attempts nvarchar(max) '$.max_attempts',
+            max_attempts_json nvarchar(max) '$.max_attempts' AS JSON
         ) AS o;
 
         -- It cuts the text of an array that is told a column of its own, so here that stays in its record.
