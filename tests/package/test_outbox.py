@@ -209,7 +209,7 @@ def test_operating(outbox: Outbox, db: Database) -> None:
     assert outbox.cleanup(timedelta(hours=1)) == 0
     assert outbox.cleanup(50, batch_size=10) == 1
     outbox.fail(OWNER, [each.id for each in outbox.claim(OWNER)], "no")
-    assert outbox.cleanup_dead(0.5) == 0
+    assert outbox.cleanup_dead(3600.5) == 0
     db.advance(1)
     assert outbox.cleanup_dead(0.5, batch_size=1) == 1
     assert outbox.configure("notify", False) == "off"

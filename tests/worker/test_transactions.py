@@ -32,7 +32,7 @@ def write(db: Database, connection: Any, identity: int) -> None:
 def test_effects_sends_and_the_end_come_in_one_commit(
     db: Database, box: Box, deployment: pysqlbox.Deployment, make: MakeWorker, effects: Any
 ) -> None:
-    worker = make(boxes=[box.name])
+    worker = make(boxes=[box.name], threads=1)  # one connection of the test's own is read by the handler
     seen: list[tuple[str, int]] = []
 
     @worker.handler("t", transactional=True)
