@@ -69,9 +69,7 @@ def _ask(target: Target) -> list[Node]:
     connection = driver.connect(target, autocommit=True)
     try:
         if not connection.execute(_HAS_CITUS).fetchall():
-            raise InvalidState(
-                f"{target}: is no node of a Citus cluster, for the extension citus is not in this database"
-            )
+            raise InvalidState(f"{target}: must be a node of a Citus cluster; it has no extension citus")
         rows = connection.execute(_NODES).fetchall()
     except driver.database_error() as error:
         raise driver.map_error(error, target) from error

@@ -57,7 +57,8 @@ class Behind:
         away = [row for row in rows if row.found is None]
         if rows and len(away) == len(rows):
             raise next(
-                (row.error for row in away if row.error), DatabaseUnavailable("no store has answered yet")
+                (row.error for row in away if row.error),
+                DatabaseUnavailable("no store has answered yet; try again later"),
             )
         return {"status": "ok", "stores": len(rows), "away": len(away)}
 

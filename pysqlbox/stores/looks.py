@@ -104,11 +104,15 @@ def named(stores: Stores, key: str) -> Deployment:
     try:
         return stores.get(key_text(key))
     except NotFound:
-        raise NotFound(f"store: there is none of the key {key!r}") from None
+        raise NotFound(
+            f"store: there is none of the key {key!r}; name one of those that are served"
+        ) from None
     except InvalidArgument as error:
         if not 1 <= len(key) <= LONGEST:
-            raise NotFound("store: there is none of this key") from None
-        raise DatabaseUnavailable(f"the store cannot be used as it is given: {error}") from error
+            raise NotFound("store: there is none of this key; name one of those that are served") from None
+        raise DatabaseUnavailable(
+            f"the store cannot be used, for what the source gives must be a URL or a deployment: {error}"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,7 @@ def test_doctor_examines_each_store(run: Run) -> None:
 
 @pytest.mark.dialect("postgres")
 def test_a_server_without_citus_is_told_from_a_node(run: Run) -> None:
-    assert "is no node of a Citus cluster" in run("migrate", "--citus", code=2).output
+    assert "must be a node of a Citus cluster" in run("migrate", "--citus", code=2).output
 
 
 def test_what_stores_must_be(run: Run) -> None:

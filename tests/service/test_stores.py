@@ -59,7 +59,10 @@ def test_an_unknown_store_is_not_found(client: TestClient) -> None:
     for path in ("/v1/stats", "/v1/messages/outbox/1", "/v1/doctor"):
         answer = client.get(path, params={"store": "none"})
         assert is_problem(answer, 404, "NotFound")
-        assert answer.json()["detail"] == "store: there is none of the key 'none'"
+        assert (
+            answer.json()["detail"]
+            == "store: there is none of the key 'none'; name one of those that are served"
+        )
 
 
 @pytest.mark.parametrize("store", ["7", "typo"])

@@ -137,7 +137,7 @@ FACES: list[tuple[type, type]] = [
     (Audit, AsyncAudit),
     (Register, AsyncRegister),
 ]
-WITHOUT_A_WAIT = {"worker"}
+WITHOUT_A_WAIT = {"measure", "worker"}
 """Methods that ask the database nothing, and so are the same on both faces."""
 
 

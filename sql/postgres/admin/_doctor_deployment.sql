@@ -62,7 +62,9 @@ BEGIN
                 {{ doctor.constraint(db.audit, key.pk_audit, "PRIMARY KEY (id)") }},
                 {{ doctor.index(db.audit, key.ix_audit_age, "(changed_at)") }},
                 {{ doctor.index(db.audit, key.ix_audit_actor, "(actor, id)") }},
-                {{ doctor.index(db.audit, key.ix_audit_action, "(action, id)") }}
+                {{ doctor.index(db.audit, key.ix_audit_action, "(action, id)") }},
+                {{ doctor.constraint(db.worker, key.pk_worker, "PRIMARY KEY (owner_token)") }},
+                {{ doctor.index(db.worker, key.ix_worker_seen, "(seen_at)") }}
             {% endcall %}
             UNION ALL
             SELECT
