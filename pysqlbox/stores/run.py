@@ -344,6 +344,8 @@ class StoresRun(WorkerRun):
         """It has no connection of its own."""
 
     def _close_stores(self) -> None:
+        if self._watcher is not None:
+            self._watcher.end_unused()
         for server in self._list_servers():
             server.close()
         for store in list(self._served.values()):

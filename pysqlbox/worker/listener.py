@@ -69,6 +69,13 @@ class Listener:
 
     def run(self) -> None:
         """Until stop(); an interrupted connection is opened again."""
+        try:
+            self._run()
+        finally:
+            self._bell.close()
+            self._string.close()
+
+    def _run(self) -> None:
         failures = 0
         while not self._scheduler.stopping:
             try:
@@ -85,8 +92,6 @@ class Listener:
                     self.state, failures = "connecting", 0
                 failures += 1
                 self._pause(random.uniform(0.5, 1) * min(0.2 * 2**failures, 10.0), asleep=was_lost)
-        self._bell.close()
-        self._string.close()
 
     def stop(self) -> None:
         """Let run() end at once."""
