@@ -24,7 +24,7 @@ def doctor(ask: Ask) -> Response:
 def workers(ask: Ask) -> Response:
     """Who works on each box, what they hold, and since when they have been seen from here."""
     found = {
-        box.name: ask.watched.shared.get(("workers", box.name), 3, lambda box=box: ask.watched.seen(box))  # type: ignore[misc]
+        box.name: ask.watched.shared.get(("workers", box.name), 3, lambda box=box: ask.watched.seen(box))  # type: ignore[misc]  # a default of a lambda
         for box in ask.watched.boxes()
     }
     return ask.page("workers.html", title="Workers", found=found)
