@@ -64,13 +64,14 @@ class Manager:
         try:
             for function in self._on_start:
                 _call(function)
-            for upkeep in self.upkeep:
-                upkeep.start()
-            for worker in self.workers:
-                worker.start()
+            for part in (*self.upkeep, *self.workers):
+                if self._running:
+                    part.start()
         except BaseException:
             self.stop()
             raise
+        if not self._running:  # a stop() meanwhile has missed what was just being started
+            self._stop_all(self._timeout)
 
     def stop(self, timeout: Delay | None = None) -> bool:
         """Stop all of them at once, then call the hooks; whether every handler ended in time."""
@@ -120,13 +121,16 @@ class Manager:
         try:
             for function in self._on_start:
                 await _await(function)
-            for upkeep in self.upkeep:
+            for upkeep in self.upkeep if self._running else ():
                 upkeep.start()
             for worker in self.workers:
-                await worker._start_async()  # its friend
+                if self._running:
+                    await worker._start_async()  # its friend
         except BaseException:
             await self._stop_async()
             raise
+        if not self._running:
+            await asyncio.to_thread(self._stop_all, self._timeout)
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -94,10 +94,11 @@ class StoresRun(WorkerRun):
             self._close_early()
             raise
         scheduler = StoresScheduler(self._strategy, threads=self._thread_count, coroutines=self._coroutines)
-        self._watcher = Watcher(self._list_servers, scheduler, self._settings.listen)
-        self._bells.append(self._watcher.ring)
         self._muster(scheduler, set())
         self._launch(scheduler)
+        with self._ending:
+            if self._over.is_set():  # a stop() meanwhile has closed what there was; this is what came since
+                self._close_stores()
 
     def _ask(self, *, first: bool = False) -> None:
         """Ask the source for the first time; until it answers there is nobody to serve."""
@@ -113,6 +114,10 @@ class StoresRun(WorkerRun):
     def _make_exchange(self, scheduler: Scheduler) -> StoresExchange:
         assert isinstance(scheduler, StoresScheduler)
         settings = self._settings
+        self._watcher = Watcher(
+            self._list_servers, scheduler, settings.listen
+        )  # threads open what it watches
+        self._bells.append(self._watcher.ring)
         return StoresExchange(
             scheduler, self._owner, settings.lease_seconds, self._worked_on, settings.boxes,
             self._make_boxes, self._opened,
@@ -344,8 +349,6 @@ class StoresRun(WorkerRun):
         """It has no connection of its own."""
 
     def _close_stores(self) -> None:
-        if self._watcher is not None:
-            self._watcher.end_unused()
         for server in self._list_servers():
             server.close()
         for store in list(self._served.values()):

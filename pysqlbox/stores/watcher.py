@@ -94,7 +94,6 @@ class Watcher:
         self._statistics: dict[Server, Statistics] = {}
         self._again_at: dict[Server, float] = {}
         self._lock = threading.Lock()
-        self._has_run = False
         self._bell, self._string = socket.socketpair()
         self._bell.setblocking(False)
 
@@ -102,12 +101,6 @@ class Watcher:
         """A connection is to be listened to now, or the end has come."""
         with contextlib.suppress(OSError):
             self._string.send(b"\0", socket.MSG_DONTWAIT if hasattr(socket, "MSG_DONTWAIT") else 0)
-
-    def end_unused(self) -> None:
-        """For a worker that was stopped before it had begun: a watcher that never ran leaves nothing open."""
-        if not self._has_run:
-            self._bell.close()
-            self._string.close()
 
     def wants(self, server: Server) -> bool:
         """Whether somebody who talks to a server is to open() its statistics."""
@@ -140,7 +133,6 @@ class Watcher:
 
     def run(self) -> None:
         """Until the worker stops."""
-        self._has_run = True
         try:
             while not self._scheduler.stopping:
                 self._round()

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pysqlbox.errors import InvalidState
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.tally import Tally
 
@@ -32,6 +33,7 @@ class Coroutines:
         self.thread: threading.Thread | None = None
         self._loop = loop
         self._is_own = loop is None
+        self._is_closed = False
         self._lock = threading.Lock()
         self._waiting: deque[Assignment] = deque()
         self._tasks: dict[Assignment, asyncio.Task[None]] = {}
@@ -84,11 +86,17 @@ class Coroutines:
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run one coroutine on the loop and wait for it, in any thread but the loop's."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._get_loop()).result()
+        try:
+            loop = self._get_loop()
+        except InvalidState:
+            coroutine.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
     def close(self) -> None:
         """Cancel what still runs, and end the loop if it is our own."""
         with self._lock:
+            self._is_closed = True
             loop, tasks = self._loop, list(self._tasks.values())
             self._waiting.clear()
         if loop is None or loop.is_closed():
@@ -103,6 +111,8 @@ class Coroutines:
         """The loop; our own one is started when it is first needed."""
         with self._lock:
             if self._loop is None:
+                if self._is_closed:
+                    raise InvalidState("the worker was stopped")
                 self._loop = asyncio.new_event_loop()
                 self.thread = threading.Thread(
                     target=self._run_loop, args=(self._loop,), name="pysqlbox-loop", daemon=True

@@ -119,6 +119,8 @@ class WorkerRun(ABC):
         self._ended(self)
 
     def _call_on_start(self) -> None:
+        if self._stopping.is_set():
+            return
         self._hooks_called = True
         for function in self._hooks.on_start:
             self._call_hook(function)

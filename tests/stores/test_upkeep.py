@@ -193,6 +193,55 @@ def test_what_cannot_start_starts_nothing(stores: Stores) -> None:
         Manager([object()])  # type: ignore[list-item]
 
 
+def _start(manager: Manager, awaited: bool) -> None:
+    async def main() -> None:
+        async with manager:
+            pass
+
+    if awaited:
+        asyncio.run(main())
+    else:
+        manager.start()
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_manager_that_is_stopped_while_it_starts_begins_nothing_more(stores: Stores, awaited: bool) -> None:
+    first, second = stores.get("a").worker(threads=1), stores.get("b").worker(threads=1)
+    manager = Manager([first, second])
+    told: list[str] = []
+    second.on_start(lambda: told.append("second"))
+
+    @first.on_start
+    def stop() -> None:
+        stopper = threading.Thread(target=manager.stop)
+        stopper.start()
+        until(lambda: not manager.is_running)
+
+    _start(manager, awaited)
+    until(lambda: not threads())
+    assert told == []
+    assert [each.is_running for each in (first, second, manager)] == [False] * 3
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_stop_that_comes_just_before_a_part_starts_ends_it(stores: Stores, awaited: bool) -> None:
+    """The manager has seen that it still runs; the stop finds nothing to end; then the worker starts."""
+    worker = stores.get("a").worker(threads=1)
+    manager = Manager([worker])
+    begin = worker._begin
+
+    def late(**options: Any) -> Any:
+        stopper = threading.Thread(target=manager.stop)
+        stopper.start()
+        stopper.join(30)
+        return begin(**options)
+
+    worker._begin = late  # type: ignore[method-assign]  # between the look and the start is no other place
+    _start(manager, awaited)
+    until(lambda: not threads())
+    assert [each.is_running for each in (worker, manager)] == [False] * 2
+
+
 def test_a_manager_runs_until_it_is_stopped(stores: Stores) -> None:
     worker = stores.worker(threads=1)
     manager = Manager([worker], stop_timeout=timedelta(seconds=5))

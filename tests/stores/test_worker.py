@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -69,6 +70,55 @@ def test_obx_061_obx_065_ibx_086_ibx_090_a_worker_serves_all_stores_and_names_th
     lines = [record.getMessage() for record in caplog.records if " message " in record.getMessage()]
     assert len(lines) == 99
     assert {line.rpartition("[")[2] for line in lines} == {"a]", "b]", "c]"}
+
+
+def test_a_stop_from_elsewhere_while_it_starts_leaves_nothing(
+    stores: Stores, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes while start() calls the hooks, and has ended before start() goes on."""
+    pairs: list[socket.socket] = []
+    made = socket.socketpair
+
+    def noted() -> tuple[socket.socket, socket.socket]:
+        pair = made()
+        pairs.extend(pair)
+        return pair
+
+    monkeypatch.setattr(socket, "socketpair", noted)
+    worker = make(stores)
+
+    @worker.on_start
+    def start() -> None:
+        stopper = threading.Thread(target=worker.stop)
+        stopper.start()
+        stopper.join(30)
+
+    worker.start()
+    assert not worker.is_running
+    assert threads() == []
+    assert [each.fileno() for each in pairs] == [-1] * len(pairs)
+    assert [entry._users for entry in stores.known()] == [0, 0, 0]  # nobody keeps them open
+
+
+def test_hooks_are_not_called_for_a_worker_that_was_stopped_before_them(tenants: dict[str, Database]) -> None:
+    """The stop comes while the source of the stores is asked."""
+
+    def source() -> dict[str, str]:
+        stopper = threading.Thread(target=worker.stop)
+        stopper.start()
+        stopper.join(30)
+        return {"a": tenants["a"].url}
+
+    told: list[str] = []
+    with Stores(source) as stores:
+        worker = stores.worker(threads=1)
+        worker.on_start(lambda: told.append("start"))
+        worker.on_stop(lambda: told.append("stop"))
+        worker.start()
+        assert not worker.is_running
+        assert [entry._users for entry in stores.known()] == [0]
+    assert told == []
+    assert threads() == []
 
 
 def test_a_message_that_comes_later_is_handled_soon(stores: Stores, make: Make) -> None:

@@ -344,3 +344,47 @@ def test_run_in_another_thread_leaves_signals_alone(make: MakeWorker) -> None:
     worker.stop()
     runner.join(5)
     assert not runner.is_alive()
+
+
+def test_a_stop_from_elsewhere_while_it_starts_leaves_nothing(
+    db: Database, make: MakeWorker, calls: Calls
+) -> None:
+    """It comes while start() calls the hooks, and has ended before start() goes on."""
+    worker = make()
+    worker.add_handler("t", calls.handler())
+    told: list[str] = []
+    worker.on_stop(lambda: told.append("stop"))
+
+    @worker.on_start
+    def start() -> None:
+        stopper = threading.Thread(target=worker.stop)
+        stopper.start()
+        stopper.join(30)
+        told.append("start")
+
+    worker.start()
+    assert not worker.is_running
+    assert threads() == []
+    assert told == ["stop", "start"]
+    until(lambda: connections(db) == 0)
+
+
+def test_a_coroutine_of_a_worker_that_was_stopped_is_not_run(make: MakeWorker) -> None:
+    worker = make()
+    ran: list[str] = []
+
+    async def late() -> None:
+        ran.append("late")
+
+    @worker.on_start
+    def start() -> Any:
+        stopper = threading.Thread(target=worker.stop)
+        stopper.start()
+        stopper.join(30)
+        return late()
+
+    with pytest.raises(InvalidState, match="stopped"):
+        worker.start()
+    assert ran == []
+    assert threads() == []
+    assert not worker.is_running
