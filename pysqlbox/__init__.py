@@ -101,6 +101,7 @@ if TYPE_CHECKING:
         Serializer,
     )
     from pysqlbox.store import (
+        AsyncOutboxStore,
         OutboxStore,
     )
     from pysqlbox.stores import (
@@ -138,6 +139,7 @@ __all__ = [
     "AsyncJoins",
     "AsyncLedger",
     "AsyncOutbox",
+    "AsyncOutboxStore",
     "AsyncRegister",
     "AsyncSchedules",
     "Audit",
@@ -270,7 +272,7 @@ _HOMES = {
         "JsonSerializer",
         "Serializer",
     ),
-    "store": ("OutboxStore",),
+    "store": ("AsyncOutboxStore", "OutboxStore"),
     "stores": (
         "DrainFirst",
         "HashRing",

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack, overload
 
-from pysqlbox import watching
 from pysqlbox.audit import Audit
-from pysqlbox.deployment_base import DeploymentBase, refuse_bytes
-from pysqlbox.drivers import Target, Values
+from pysqlbox.deployment_base import DeploymentBase, DeploymentOptions
+from pysqlbox.drivers import Driver, Target, Values
 from pysqlbox.drivers.embedded import EmbeddedServer
-from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
+from pysqlbox.errors import PysqlboxError
 from pysqlbox.inbox import Inbox
 from pysqlbox.joins import Joins
 from pysqlbox.ledger import Ledger
@@ -22,10 +21,8 @@ from pysqlbox.names import Kind
 from pysqlbox.outbox import Outbox
 from pysqlbox.pool import Pool
 from pysqlbox.register import Register
-from pysqlbox.retry import Retries
 from pysqlbox.schedules import Schedules
-from pysqlbox.serializer import Serializer
-from pysqlbox.steps import Blocking, BoxNames, Call, Described, drive
+from pysqlbox.steps import Blocking, Call, Described, do, drive
 from pysqlbox.transaction import driver_connection
 
 if TYPE_CHECKING:
@@ -38,59 +35,30 @@ __all__ = ["Deployment", "connect"]
 Answer = TypeVar("Answer")
 
 
-def connect(
-    url: str | Target | None = None,
-    *,
-    schema: str = "infra",
-    pool_size: int = 10,
-    pool_timeout: float = 30.0,
-    connect_timeout: int = 10,
-    retries: Retries | None = None,
-    serializer: Serializer | None = None,
-    store: str | None = None,
-) -> Deployment:
+def connect(url: str | Target | None = None, **options: Unpack[DeploymentOptions]) -> Deployment:
     """A deployment; nothing is connected before the first call.
 
     ``url`` is ``postgresql://…``, ``mssql://…`` or an ODBC string; without one ``PYSQLBOX_URL`` counts.
     ``embedded:`` and ``embedded:NAME`` start a PostgreSQL of one's own, with its data in the user's data
-    directory. ``store`` is what the log calls this database.
+    directory. The options are those of ``DeploymentOptions``: ``schema="infra"``, ``pool_size=10``,
+    ``pool_timeout=30.0``, ``connect_timeout=10``, ``retries``, ``serializer``, and ``store``, which is what
+    the log calls this database.
     """
     target, server = locate(url)
-    return Deployment(
-        target,
-        schema=schema,
-        pool_size=pool_size,
-        pool_timeout=pool_timeout,
-        connect_timeout=connect_timeout,
-        retries=retries,
-        serializer=serializer,
-        store=store,
-        server=server,
-    )
+    return Deployment(target, server=server, **options)
 
 
 class Deployment(DeploymentBase, Blocking):
     """A deployment in one database, with a pool of connections; safe to share between threads."""
 
+    _pool: Pool
+
     def __init__(
-        self,
-        target: Target,
-        *,
-        schema: str = "infra",
-        pool_size: int = 10,
-        pool_timeout: float = 30.0,
-        connect_timeout: int = 10,
-        retries: Retries | None = None,
-        serializer: Serializer | None = None,
-        store: str | None = None,
-        server: EmbeddedServer | None = None,
+        self, target: Target, *, server: EmbeddedServer | None = None, **options: Unpack[DeploymentOptions]
     ) -> None:
         """See connect; ``server`` is let go of when the deployment is closed."""
-        super().__init__(target, schema=schema, retries=retries, serializer=serializer, store=store)
-        self._server = server
-        self._pool = Pool(
-            self.driver, target, size=pool_size, timeout=pool_timeout, connect_timeout=connect_timeout
-        )
+        super().__init__(target, server=server, **options)
+        self._pool = Pool(self.driver, target, **self._limits)
         self.outbox = Outbox(self, "outbox")
         self.inbox = Inbox(self, "inbox")
         self.joins = Joins(self)
@@ -162,11 +130,7 @@ class Deployment(DeploymentBase, Blocking):
     @contextlib.contextmanager
     def connection(self) -> Iterator[Any]:
         """A pooled psycopg or pyodbc connection in autocommit."""
-        try:
-            raw = self._take(time.monotonic())
-        except PysqlboxError as error:
-            error.concerns(self.store_key)
-            raise
+        raw = do(self._lending())
         try:
             yield raw
         finally:
@@ -212,98 +176,14 @@ class Deployment(DeploymentBase, Blocking):
 
     def perform(self, call: Call[Any]) -> list[Values]:
         """Make one call of a described method."""
-        counts = self.counts
-        if (counts is None and watching.watcher is None) or call.probe:
-            return self._perform(call)
-        if counts is None:
-            return self._perform_traced(call)
-        began = time.perf_counter()
-        try:
-            rows = self._perform_traced(call)
-        except BaseException as error:
-            counts.called(call.routine, call.arguments, (), time.perf_counter() - began, error)
-            raise
-        counts.called(call.routine, call.arguments, rows, time.perf_counter() - began, None)
-        return rows
+        return do(self._performing(call))
 
-    def _perform_traced(self, call: Call[Any]) -> list[Values]:
-        watcher = watching.watcher
-        if watcher is None:
-            return self._perform(call)
-        with watcher.calling(self, call.routine, call.arguments) as watched:
-            told: Call[Any] = Call(call.routine, watched.arguments, call.connection, call.repeat)
-            return watched.answered(self._perform(told))
+    @property
+    def _io(self) -> Driver:
+        return self.driver
 
-    def _perform(self, call: Call[Any]) -> list[Values]:
-        try:
-            refuse_bytes(call)
-            if call.connection is None:
-                return self._perform_pooled(call)
-            raw = driver_connection(self.driver, self.target, call.connection)
-            if not self._checked:
-                self._check_on(raw)
-            return self._fetch(raw, call)
-        except PysqlboxError as error:
-            error.concerns(self.store_key)
-            raise
+    def _joined(self, connection: Any) -> Any:
+        return driver_connection(self.driver, self.target, connection)
 
-    def _fetch(self, raw: Any, call: Call[Any]) -> list[Values]:
-        if type(call) is BoxNames:
-            return [(name,) for name in self.driver.boxes(raw, self.schema)]
-        if call.probe:
-            return [(self.driver.has_routine(raw, self.schema, call.routine),)]
-        return self.driver.fetch(raw, self.schema, call.routine, call.arguments)
-
-    def _perform_pooled(self, call: Call[Any]) -> list[Values]:
-        pool, driver = self._pool, self.driver
-        started = time.monotonic()
-        tried = 0
-        while True:
-            tried += 1
-            raw = self._take(started, tried)
-            try:
-                if not self._checked:
-                    self._check_on(raw)
-                if call.probe:
-                    rows = self._fetch(raw, call)
-                else:
-                    rows = driver.fetch(raw, self.schema, call.routine, call.arguments)
-            except PysqlboxError as error:
-                if not self._again(raw, error, call.repeat, tried, started):
-                    raise
-                self._log.warning(
-                    "%s failed, trying again (%s of %s): %s [%s]",
-                    call.routine, tried, self.retries.attempts, error, self.store,
-                )  # fmt: skip
-            except BaseException:  # an interrupt, say, in the midst of a statement
-                pool.discard(raw)
-                raise
-            else:
-                pool.give_back(raw)
-                return rows
-            time.sleep(self.retries.pause(tried))
-
-    def _again(self, raw: Any, error: PysqlboxError, repeat: bool, tried: int, started: float) -> bool:
-        """Put away the connection of a failed call; whether the call is to be tried again."""
-        lost = self.driver.is_lost(raw, error.__cause__)
-        if lost:
-            self._pool.discard(raw)
-            self._pool.purge()
-        else:
-            self._pool.give_back(raw)
-        return self._is_passing(error, lost, repeat) and self._may_try(tried, started)
-
-    def _take(self, started: float, tried: int = 1) -> Any:
-        """A connection of the pool; one that cannot be had is tried for again."""
-        while True:
-            try:
-                return self._pool.take()
-            except DatabaseUnavailable as error:
-                if error.__cause__ is None or not self._may_try(tried, started):
-                    raise  # without a cause the pool itself was exhausted, which took its time already
-                self._log.warning("no connection, trying again: %s [%s]", error, self.store)
-            time.sleep(self.retries.pause(tried))
-            tried += 1
-
-    def _check_on(self, raw: Any) -> None:
-        drive(self._check(), lambda call: self._fetch(raw, call))
+    def _pause(self, seconds: float) -> None:
+        time.sleep(seconds)

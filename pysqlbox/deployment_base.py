@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from functools import cache
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypedDict
 
+from pysqlbox import watching
 from pysqlbox.calls import CallCounts
 from pysqlbox.drivers import Driver, Target, Values, driver_for
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, NotFound, PysqlboxError, SchemaMismatch
@@ -14,27 +16,66 @@ from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import BoxMetrics, Finding
 from pysqlbox.names import Kind, NamedBox, StoreKey, check_schema_name
 from pysqlbox.paths import migrations_root
+from pysqlbox.pool_base import PoolLimits
 from pysqlbox.retry import Retries
 from pysqlbox.serializer import JsonSerializer, Serializer
-from pysqlbox.steps import BoxNames, Call, Probe, Steps, routine
+from pysqlbox.steps import BoxNames, Call, Doings, Probe, Steps, routine, through
 
-__all__ = ["DeploymentBase", "known_version", "refuse_bytes"]
+if TYPE_CHECKING:
+    from pysqlbox.drivers.embedded import EmbeddedServer
+
+__all__ = ["DeploymentBase", "DeploymentOptions", "known_version"]
 
 _BYTES = (bytes, bytearray, memoryview)
 
 
+class DeploymentOptions(TypedDict, total=False):
+    """What ``connect`` and ``connect_async`` may be told, beside the URL."""
+
+    schema: str
+    """The schema with the boxes; ``infra`` unless told otherwise."""
+    pool_size: int
+    """How many connections there may be at once; 10."""
+    pool_timeout: float
+    """How many seconds to wait for one when all are in use; 30."""
+    connect_timeout: int
+    """How many seconds connecting may take; 10."""
+    retries: Retries | None
+    """How often, and for how long, what passes is tried again."""
+    serializer: Serializer | None
+    """What makes text of payloads that are none; JSON unless told otherwise."""
+    store: str | None
+    """What the log calls this database."""
+
+
 class DeploymentBase:
-    """A schema of a database, and the described methods that belong to no box."""
+    """A schema of a database, the described methods that belong to no box, and how each call is made.
+
+    How a call is made is described as well (``Doings``), for those who wait and for those who await.
+    """
+
+    #: The pool, and what talks through its connections; both faces have their own kind.
+    _pool: Any
+    _io: Any
 
     def __init__(
         self,
         target: Target,
         *,
-        schema: str,
-        retries: Retries | None,
-        serializer: Serializer | None,
-        store: str | None,
+        server: EmbeddedServer | None = None,
+        schema: str = "infra",
+        pool_size: int = 10,
+        pool_timeout: float = 30.0,
+        connect_timeout: int = 10,
+        retries: Retries | None = None,
+        serializer: Serializer | None = None,
+        store: str | None = None,
     ) -> None:
+        """See ``DeploymentOptions``; ``server`` is let go of when the deployment is closed."""
+        self._server = server
+        self._limits: PoolLimits = {
+            "size": pool_size, "timeout": pool_timeout, "connect_timeout": connect_timeout
+        }  # fmt: skip
         self.target = target
         self.schema = check_schema_name(target.dialect, schema)
         self.driver: Driver = driver_for(target.dialect)
@@ -135,6 +176,119 @@ class DeploymentBase:
             raise InvalidArgument(f"kind: box {name!r} is an {found}; kind must be that")
         return found
 
+    def _joined(self, connection: Any) -> Any:
+        """The driver's connection behind a caller's, or what is to be awaited for it."""
+        raise NotImplementedError
+
+    def _pause(self, seconds: float) -> Any:
+        """Wait, or what is to be awaited for that."""
+        raise NotImplementedError
+
+    def _performing(self, call: Call[Any]) -> Doings[list[Values]]:
+        """Make one call of a described method, told to whoever counts or watches."""
+        counts = self.counts
+        if (counts is None and watching.watcher is None) or call.probe:
+            return self._making(call)
+        return self._traced(call) if counts is None else self._counted(call, counts)
+
+    def _counted(self, call: Call[Any], counts: CallCounts) -> Doings[list[Values]]:
+        began = time.perf_counter()
+        try:
+            rows = yield from self._traced(call)
+        except BaseException as error:
+            counts.called(call.routine, call.arguments, (), time.perf_counter() - began, error)
+            raise
+        counts.called(call.routine, call.arguments, rows, time.perf_counter() - began, None)
+        return rows
+
+    def _traced(self, call: Call[Any]) -> Doings[list[Values]]:
+        watcher = watching.watcher
+        if watcher is None:
+            return (yield from self._making(call))
+        with watcher.calling(self, call.routine, call.arguments) as watched:
+            told: Call[Any] = Call(call.routine, watched.arguments, call.connection, call.repeat)
+            return watched.answered((yield from self._making(told)))
+
+    def _making(self, call: Call[Any]) -> Doings[list[Values]]:
+        """The call itself: in the caller's transaction, or on a connection of the pool."""
+        try:
+            _refuse_bytes(call)
+            if call.connection is None:
+                return (yield from self._pooled(call))
+            raw = yield lambda: self._joined(call.connection)
+            if not self._checked:
+                yield from self._check_on(raw)
+            return (yield from self._fetching(raw, call))
+        except PysqlboxError as error:
+            error.concerns(self.store_key)
+            raise
+
+    def _pooled(self, call: Call[Any]) -> Doings[list[Values]]:
+        pool = self._pool
+        started = time.monotonic()
+        tried = 0
+        while True:
+            tried += 1
+            raw = yield from self._taking(started, tried)
+            try:
+                if not self._checked:
+                    yield from self._check_on(raw)
+                rows = yield from self._fetching(raw, call)
+            except PysqlboxError as error:
+                lost = self.driver.is_lost(raw, error.__cause__)
+                if lost:
+                    pool.discard(raw)
+                    pool.purge()
+                else:
+                    yield functools.partial(pool.give_back, raw)
+                if not (self._is_passing(error, lost, call.repeat) and self._may_try(tried, started)):
+                    raise
+                self._log.warning(
+                    "%s failed, trying again (%s of %s): %s [%s]",
+                    call.routine, tried, self.retries.attempts, error, self.store,
+                )  # fmt: skip
+            except BaseException:  # an interrupt, or a cancellation, in the midst of a statement
+                pool.discard(raw)
+                raise
+            else:
+                yield functools.partial(pool.give_back, raw)
+                return rows
+            yield functools.partial(self._pause, self.retries.pause(tried))
+
+    def _taking(self, started: float, tried: int = 1) -> Doings[Any]:
+        """A connection of the pool; one that cannot be had is tried for again."""
+        while True:
+            try:
+                return (yield self._pool.take)
+            except DatabaseUnavailable as error:
+                if error.__cause__ is None or not self._may_try(tried, started):
+                    raise  # without a cause the pool itself was exhausted, which took its time already
+                self._log.warning("no connection, trying again: %s [%s]", error, self.store)
+            yield functools.partial(self._pause, self.retries.pause(tried))
+            tried += 1
+
+    def _lending(self) -> Doings[Any]:
+        """A connection of the pool for the caller's own use."""
+        try:
+            return (yield from self._taking(time.monotonic()))
+        except PysqlboxError as error:
+            error.concerns(self.store_key)
+            raise
+
+    def _check_on(self, raw: Any) -> Doings[None]:
+        """The check of the schema, on a connection."""
+        return through(self._check(), functools.partial(self._fetching, raw))
+
+    def _fetching(self, raw: Any, call: Call[Any]) -> Doings[list[Values]]:
+        """The rows of a call, on a connection."""
+        io, schema = self._io, self.schema
+        if type(call) is BoxNames:
+            return [(name,) for name in (yield lambda: io.boxes(raw, schema))]
+        if call.probe:
+            return [((yield lambda: io.has_routine(raw, schema, call.routine)),)]
+        rows: list[Values] = yield lambda: io.fetch(raw, schema, call.routine, call.arguments)
+        return rows
+
     def _is_passing(self, error: PysqlboxError, lost: bool, repeat: bool) -> bool:
         """Whether a call that failed so may do better when it is made again."""
         return isinstance(error, DatabaseUnavailable) and (
@@ -180,7 +334,7 @@ class DeploymentBase:
         self.place = None
 
 
-def refuse_bytes(call: Call[Any]) -> None:
+def _refuse_bytes(call: Call[Any]) -> None:
     """Only a hash is bytes; as anything else they would be some type that the routine does not have."""
     for name, value in call.arguments.items():
         if isinstance(value, _BYTES) and name != "hash":

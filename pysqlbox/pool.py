@@ -7,52 +7,23 @@ had; it keeps no threads of its own, and it survives a fork.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Unpack
 
 from pysqlbox.drivers import Driver, Target
-from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, InvalidState
+from pysqlbox.pool_base import PoolBase, PoolLimits
 
 __all__ = ["Pool"]
 
-#: What a forked child inherits is its parent's: neither used nor closed here, so it must never be collected.
-_inherited: list[Any] = []
 
+class Pool(PoolBase):
+    """A pool for threads."""
 
-class Pool:
-    """Up to ``size`` connections in autocommit, opened when needed."""
-
-    def __init__(
-        self,
-        driver: Driver,
-        target: Target,
-        *,
-        size: int = 10,
-        timeout: float = 30.0,
-        connect_timeout: int = 10,
-        max_idle: float = 600.0,
-        max_lifetime: float = 3600.0,
-    ) -> None:
-        """``timeout``: how long to wait for a connection that others have; the rest is in seconds too."""
-        if isinstance(size, bool) or size < 1:
-            raise InvalidArgument("pool_size: must be at least 1")
+    def __init__(self, driver: Driver, target: Target, **limits: Unpack[PoolLimits]) -> None:
+        super().__init__(target, connect="connect", **limits)
         self._driver = driver
-        self._target = target
-        self._size = size
-        self._timeout = timeout
-        self._connect_timeout = connect_timeout
-        self._max_idle = max_idle
-        self._max_lifetime = max_lifetime
-        self._free = threading.Condition()
-        self._idle: deque[tuple[Any, float, float]] = deque()  # connection, opened at, idle since
-        self._opened_at: dict[int, float] = {}
-        self._open = 0
-        self._closed = False
-        self._pid = os.getpid()
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[Any]:
@@ -65,13 +36,13 @@ class Pool:
 
     def take(self) -> Any:
         """A connection that works, as far as can be told cheaply; give it back."""
-        if self._pid != os.getpid():
-            self._forget_parent()
+        if self._is_forked:
+            self._begin_anew()
         deadline: float | None = None
         while True:
             with self._free:
                 if self._closed:
-                    raise InvalidState("the deployment is closed: open another with connect()")
+                    raise self._is_closed()
                 now = time.monotonic()
                 entry = self._idle.pop() if self._idle else None
                 if entry is None and self._open < self._size:
@@ -80,16 +51,11 @@ class Pool:
                 if entry is None:
                     deadline = deadline or now + self._timeout
                     if now >= deadline:
-                        raise DatabaseUnavailable(
-                            f"{self._target}: all {self._size} connections of the pool were in use"
-                            f" for {self._timeout:g} seconds: raise pool_size, or give them back sooner"
-                        )
+                        raise self._exhausted()
                     self._free.wait(deadline - now)
             if entry is not None:
-                connection, opened_at, idle_since = entry
-                if now - opened_at < self._max_lifetime and self._driver.is_alive(
-                    connection, now - idle_since
-                ):
+                connection, idle_since = entry
+                if self._is_young(connection, now) and self._driver.is_alive(connection, now - idle_since):
                     return connection
                 self.discard(connection)
         return self._connect()
@@ -100,16 +66,15 @@ class Pool:
             self.discard(connection)
             return
         with self._free:
-            opened_at = self._opened_at.get(id(connection))
-            now = time.monotonic()
-            stale = None
-            if opened_at is not None and not self._closed:
-                self._idle.append((connection, opened_at, now))
+            if id(connection) not in self._opened_at or self._closed:
+                stale = connection
+            else:
+                now = time.monotonic()
+                self._idle.append((connection, now))
                 self._free.notify()
-                if now - self._idle[0][2] <= self._max_idle:
-                    return
-                stale = self._idle.popleft()[0]
-        self.discard(connection if stale is None else stale)
+                stale = self._stale(now)
+        if stale is not None:
+            self.discard(stale)
 
     def discard(self, connection: Any) -> None:
         """Close a connection instead of giving it back."""
@@ -117,20 +82,21 @@ class Pool:
             if self._opened_at.pop(id(connection), None) is not None:
                 self._open -= 1
                 self._free.notify()
-        self._close(connection)
+        with contextlib.suppress(self._driver.database_error()):
+            connection.close()
 
     def purge(self) -> None:
         """Close every idle connection: one was lost, so the others probably are too."""
         with self._free:
-            idle = [entry[0] for entry in self._idle]
+            idle = [connection for connection, _ in self._idle]
             self._idle.clear()
         for connection in idle:
             self.discard(connection)
 
     def close(self) -> None:
         """Close what is idle now, and the rest when it is given back."""
-        if self._pid != os.getpid():
-            self._forget_parent()
+        if self._is_forked:
+            self._begin_anew()
         with self._free:
             self._closed = True
             self._free.notify_all()
@@ -138,18 +104,8 @@ class Pool:
 
     @property
     def open(self) -> int:
-        """How many connections are open, in use or idle."""
+        """How many connections are open, in use or idle, or being opened."""
         return self._open
-
-    @property
-    def idle(self) -> int:
-        """How many of them nobody uses."""
-        return len(self._idle)
-
-    @property
-    def size(self) -> int:
-        """How many there may be."""
-        return self._size
 
     def _connect(self) -> Any:
         """Open a connection for which room was made."""
@@ -163,18 +119,14 @@ class Pool:
                 self._free.notify()
             raise
         with self._free:
-            self._opened_at[id(connection)] = time.monotonic()
+            self._note_opened(connection)
         return connection
 
-    def _close(self, connection: Any) -> None:
-        with contextlib.suppress(self._driver.database_error()):
-            connection.close()
+    def _begin_anew(self) -> None:
+        self._leave_to_parent()
+        self._forget_all()
 
-    def _forget_parent(self) -> None:
-        """Begin anew in a forked child; the lock may have been held at the moment of the fork."""
-        _inherited.extend(self._idle)
-        self._free = threading.Condition()
-        self._idle = deque()
-        self._opened_at = {}
+    def _forget_all(self) -> None:
+        super()._forget_all()
+        self._free = threading.Condition()  # a new one: its lock may have been held at the moment of a fork
         self._open = 0
-        self._pid = os.getpid()

@@ -35,12 +35,16 @@ __all__ = [
     "BoxNames",
     "Call",
     "Described",
+    "Doings",
     "Named",
     "Probe",
     "Steps",
+    "do",
+    "do_async",
     "drive",
     "drive_async",
     "routine",
+    "through",
 ]
 
 P = ParamSpec("P")
@@ -112,35 +116,31 @@ class BoxNames(Call[list[Values]]):
 Steps = Generator[Call[Any], list[Values], R]
 #: What a described method answers.
 Described = Call[R] | Steps[R]
+#: Functions to be called one after the other, by those who await each with ``await``; answers come back in.
+Doings = Generator[Callable[[], Any], Any, R]
 
 
 def drive(steps: Described[R], perform: Callable[[Call[Any]], list[Values]]) -> R:
     """Make the calls of a described method one after the other, and answer what it answers."""
     if isinstance(steps, Call):
         return steps.read(perform(steps))
-    try:
-        call = next(steps)
-        while True:
-            try:
-                rows = perform(call)
-            except PysqlboxError as error:
-                call = steps.throw(error)
-            else:
-                call = steps.send(rows)
-    except StopIteration as end:
-        answer: R = end.value
-        return answer
+    return _each(steps, perform)
 
 
 async def drive_async(steps: Described[R], perform: Callable[[Call[Any]], Awaitable[list[Values]]]) -> R:
     """The same, awaiting each call."""
     if isinstance(steps, Call):
         return steps.read(await perform(steps))
+    return await _each_awaited(steps, perform)
+
+
+def through(steps: Steps[R], perform: Callable[[Call[Any]], Doings[list[Values]]]) -> Doings[R]:
+    """The steps of a described method, each call made by what ``perform`` does."""
     try:
         call = next(steps)
         while True:
             try:
-                rows = await perform(call)
+                rows = yield from perform(call)
             except PysqlboxError as error:
                 call = steps.throw(error)
             else:
@@ -148,6 +148,50 @@ async def drive_async(steps: Described[R], perform: Callable[[Call[Any]], Awaita
     except StopIteration as end:
         answer: R = end.value
         return answer
+
+
+def do(doings: Doings[R]) -> R:
+    """Do one thing after the other."""
+    return _each(doings, _call)
+
+
+async def do_async(doings: Doings[R]) -> R:
+    """The same, awaiting each."""
+    return await _each_awaited(doings, _call)
+
+
+def _call(function: Callable[[], Any]) -> Any:
+    return function()
+
+
+def _each(steps: Generator[Any, Any, R], perform: Callable[[Any], Any]) -> R:
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = perform(step)
+            except BaseException as error:  # noqa: BLE001  # the steps decide what it means
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        found: R = end.value
+        return found
+
+
+async def _each_awaited(steps: Generator[Any, Any, R], perform: Callable[[Any], Awaitable[Any]]) -> R:
+    try:
+        step = next(steps)
+        while True:
+            try:
+                answer = await perform(step)
+            except BaseException as error:  # noqa: BLE001  # the steps decide what it means
+                step = steps.throw(error)
+            else:
+                step = steps.send(answer)
+    except StopIteration as end:
+        found: R = end.value
+        return found
 
 
 class routine(Generic[P, R]):

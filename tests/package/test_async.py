@@ -9,7 +9,15 @@ from uuid import UUID, uuid4
 import pytest
 
 import pysqlbox
-from pysqlbox import AsyncDeployment, AsyncInbox, AsyncOutbox, InvalidArgument, NotFound, SchemaMismatch
+from pysqlbox import (
+    AsyncDeployment,
+    AsyncInbox,
+    AsyncOutbox,
+    AsyncOutboxStore,
+    InvalidArgument,
+    NotFound,
+    SchemaMismatch,
+)
 from tests.package.asynchronous import HOLDERS, dsn, open_asyncpg, psycopg_connection, run
 from tests.support.database import Database
 
@@ -146,6 +154,23 @@ def test_named_boxes(db: Database) -> None:
         for missing in ("nobox", "no box"):
             with pytest.raises(NotFound, match=missing):
                 await deployment.box(missing)
+
+    run(db, work)
+
+
+def test_the_documents_store(db: Database) -> None:
+    async def work(deployment: AsyncDeployment) -> None:
+        ids = [(await deployment.outbox.enqueue("t", "p")).id for _ in range(3)]
+        store = AsyncOutboxStore(deployment, OWNER, lease_seconds=60)
+        assert [each.id for each in await store.claim_due(3)] == ids
+        assert await store.mark_dispatched(ids[0])
+        assert not await store.mark_dispatched(ids[0])
+        assert await store.reschedule(ids[1], 60, "later")
+        async with deployment.transaction() as connection:
+            assert await store.fail(ids[2], "never", connection=connection)
+        assert [(await deployment.outbox.get(each)).status for each in ids] == ["Done", "Ready", "Failed"]
+        mail = await deployment.box("mail", kind="outbox")
+        assert await AsyncOutboxStore(mail).claim_due() == []
 
     run(db, work)
 

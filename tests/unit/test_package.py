@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 NAMES = """
 AccessDenied Ack AlreadyProcessed AsyncAudit AsyncDeployment AsyncInbox AsyncJoins AsyncLedger
-AsyncOutbox AsyncRegister AsyncSchedules
+AsyncOutbox AsyncOutboxStore AsyncRegister AsyncSchedules
 Audit AuditEntry BoxMetrics Busy DatabaseUnavailable DeadCause DeadLetter
 DeadLetterCause Deployment DrainFirst DriverMissing Enqueued Extended Finding Group HashRing
 Idempotent Inbox InboxDeadLetter InboxEnqueued InboxMessage InvalidArgument InvalidState Join

@@ -18,6 +18,7 @@ from pysqlbox import (
     AsyncJoins,
     AsyncLedger,
     AsyncOutbox,
+    AsyncOutboxStore,
     AsyncRegister,
     AsyncSchedules,
     Audit,
@@ -27,6 +28,7 @@ from pysqlbox import (
     Joins,
     Ledger,
     Outbox,
+    OutboxStore,
     Register,
     Schedules,
     connect,
@@ -130,6 +132,7 @@ def test_every_method_joins_a_callers_transaction(name: str) -> None:
 FACES: list[tuple[type, type]] = [
     (Deployment, AsyncDeployment),
     (Outbox, AsyncOutbox),
+    (OutboxStore, AsyncOutboxStore),
     (Inbox, AsyncInbox),
     (Joins, AsyncJoins),
     (Ledger, AsyncLedger),
