@@ -59,6 +59,20 @@ _RULES = {
         SELECT l.{g} AS name FROM {b}_lease AS l WHERE l.{g} IS NOT NULL
         GROUP BY l.{g} HAVING count(DISTINCT l.owner_token) > 1
         """,
+    "the tally counts what is dead": """
+        SELECT c.told, sum(c.dead) AS off_by FROM (
+            {tallied}
+            UNION ALL
+            SELECT {topic}, -1 FROM {b}_dead WHERE {topic} IS NOT NULL
+        ) AS c GROUP BY c.told HAVING sum(c.dead) <> 0
+        """,
+}
+# T-SQL adds its tally up in a table of its own.
+_TALLIED = {
+    "postgres": "SELECT topic AS told, dead FROM {b}_tally WHERE dead <> 0",
+    "mssql": """
+        SELECT topic_key AS told, dead FROM {b}_tally UNION ALL SELECT topic_key, dead FROM {b}_tally_total
+        """,
 }
 _POSTGRES_RULES = {
     "what is ready is a run of messages or a group": """
@@ -148,6 +162,8 @@ def rules(dialect: Dialect, box: str, *, drained: bool = False) -> dict[str, str
         "{places}": _PLACES + (_SEEN if KINDS[box] == "inbox" else ""),
         "{ready}": _READY[dialect],
         "{done}": _DONE[dialect],
+        "{tallied}": _TALLIED[dialect],
+        "{topic}": "topic" if postgres else "topic_key",
         "{b}": f"{{schema}}.{box}",
         "{i}": f"{{schema}}._{box}",
         # A message may get another topic while it is acknowledged under the one that it was claimed with.

@@ -278,6 +278,12 @@ def check_books(box: Box) -> None:
     counted = {name: total[name] for name in ("in_flight", "done", "dead")}
     assert counted == {name: shown[name] for name in counted}
     assert total["ready"] + total["scheduled"] == int(str(shown["messages"])) - sum(counted.values())
+    lie = box.db.sql(
+        f"SELECT topic, count(died_at) AS dead FROM {{schema}}.{box.name}_messages"
+        " WHERE topic IS NOT NULL GROUP BY topic HAVING count(died_at) > 0"
+    )
+    told = {topic: row["dead"] for topic, row in box.stats().items() if topic is not None and row["dead"]}
+    assert told == {row["topic"]: row["dead"] for row in lie}
 
 
 def ids(rows: Sequence[Mapping[str, Any]]) -> list[int]:

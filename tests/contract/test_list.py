@@ -291,6 +291,9 @@ def long_history(outbox: Box) -> None:
         " WHERE id % 3 = 1 GROUP BY topic",
         f"INSERT INTO {{schema}}.{name}_dead (id, died_at, expired, cancelled, topic)"
         f" SELECT id, now(), false, false, topic FROM {{schema}}.{name}_message WHERE id % 3 = 2",
+        f"INSERT INTO {{schema}}.{name}_tally (no, topic, done, dead)"
+        f" SELECT nextval('{{schema}}._{name}_ids'), topic, 0, count(*)"
+        f" FROM {{schema}}.{name}_dead GROUP BY topic",
         f"INSERT INTO {{schema}}.{name}_group_member (group_id, id)"
         f" SELECT group_id, id FROM {{schema}}.{name}_message WHERE id % 3 = 0",
         # What the tests before have left behind would count too.

@@ -37,6 +37,7 @@ BEGIN
     DECLARE @taken int = 0;
     DECLARE @ids nvarchar(max);
     DECLARE @old_topic nvarchar(255);
+    DECLARE @buried TABLE (topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2);
 
     SELECT @found_id = m.id
     FROM {{ box.message }} AS m WITH (ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
@@ -119,9 +120,18 @@ BEGIN
         FROM {{ box.lease }} AS l WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         WHERE l.id = @id;
 
-        UPDATE d
-        SET topic_key = @topic + N'.'
+        INSERT INTO @buried (topic_key)
+        SELECT d.topic_key
         FROM {{ box.dead }} AS d WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK)
         WHERE d.id = @id;
+        IF EXISTS (SELECT 1 FROM @buried)
+        BEGIN
+            UPDATE {{ box.dead }} WITH (ROWLOCK) SET topic_key = @topic + N'.' WHERE id = @id;
+            IF @@ROWCOUNT > 0
+                INSERT INTO {{ box.tally }} (topic_key, done, dead)
+                SELECT b.topic_key, 0, -1 FROM @buried AS b WHERE b.topic_key IS NOT NULL
+                UNION ALL
+                SELECT @topic + N'.', 0, 1;
+        END;
     END;
 END;

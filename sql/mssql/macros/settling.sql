@@ -43,6 +43,19 @@ What routines that end or move an owner's leases have in common.
     OPTION (KEEPFIXED PLAN);
 {%- endmacro %}
 
+{#-
+Messages of these rows' topics have become dead, or with a minus are so no more: noted in the tally in the transaction that
+moves them. Dead ones that were never enqueued have no topic and are not counted.
+-#}
+{% macro count_dead(table, sign="") -%}
+    INSERT INTO {{ box.tally }} (topic_key, done, dead)
+    SELECT g.topic_key, 0, {{ sign }}COUNT(*)
+    FROM {{ table }} AS g
+    WHERE g.topic_key IS NOT NULL
+    GROUP BY g.topic_key
+    OPTION (KEEPFIXED PLAN);
+{%- endmacro %}
+
 {#- Ids of what the caller has taken, as a JSON array; null if there are none. -#}
 {% macro array(table="@gone", where="") -%}
     (SELECT {{ arguments.array_of("g.id") }} FROM {{ table }} AS g{{ " WHERE " ~ where if where }})

@@ -67,17 +67,12 @@ oldest claimable message waits. Wants @now_at.
     FROM {{ box.lease }} AS l
     GROUP BY l.topic_key
     UNION ALL
-    SELECT t.topic_key, NULL, NULL, 0, 0, 0, t.done, 0, NULL
+    SELECT t.topic_key, NULL, NULL, 0, 0, 0, t.done, t.dead, NULL
     FROM {{ box.tally_total }} AS t
     UNION ALL
-    SELECT t.topic_key, NULL, NULL, 0, 0, 0, SUM(t.done), 0, NULL
+    SELECT t.topic_key, NULL, NULL, 0, 0, 0, SUM(t.done), SUM(t.dead), NULL
     FROM {{ box.tally }} AS t
-    GROUP BY t.topic_key
-    UNION ALL
-    SELECT d.topic_key, NULL, NULL, 0, 0, 0, 0, COUNT_BIG(*), NULL
-    FROM {{ box.dead }} AS d
-    WHERE d.topic_key IS NOT NULL
-    GROUP BY d.topic_key;
+    GROUP BY t.topic_key;
 
     UPDATE s
     SET since = {{ messages.since() }}

@@ -25,7 +25,10 @@ BEGIN
 {% endif %}
     DECLARE @old TABLE (id bigint NOT NULL PRIMARY KEY);
     DECLARE @locked TABLE (id bigint NOT NULL PRIMARY KEY);
-    DECLARE @gone TABLE (id bigint NOT NULL PRIMARY KEY);
+    DECLARE @gone TABLE (
+        id bigint NOT NULL PRIMARY KEY,
+        topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2
+    );
     DECLARE @message TABLE (
         id bigint NOT NULL PRIMARY KEY,
         collapse_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL
@@ -52,12 +55,13 @@ BEGIN
     OPTION (KEEPFIXED PLAN);
 
     DELETE d
-    OUTPUT deleted.id INTO @gone (id)
+    OUTPUT deleted.id, deleted.topic_key INTO @gone (id, topic_key)
     FROM @locked AS k
     INNER JOIN {{ box.dead }} AS d WITH (UPDLOCK, READPAST, ROWLOCK, READCOMMITTEDLOCK, FORCESEEK) ON d.id = k.id
     WHERE d.died_at <= @before_at
     OPTION (KEEPFIXED PLAN);
     SET @affected = @@ROWCOUNT;
+    {{ settling.count_dead("@gone", "-") }}
 {% if box_name == "outbox" %}
 
     IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))

@@ -19,7 +19,10 @@ BEGIN
 {% endif %}
     DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
     DECLARE @locked TABLE (id bigint NOT NULL PRIMARY KEY);
-    DECLARE @gone TABLE (id bigint NOT NULL PRIMARY KEY);
+    DECLARE @gone TABLE (
+        id bigint NOT NULL PRIMARY KEY,
+        topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2
+    );
     DECLARE @message TABLE (
         id bigint NOT NULL PRIMARY KEY,
         collapse_key nvarchar(256) COLLATE Latin1_General_100_BIN2 NOT NULL
@@ -39,11 +42,12 @@ BEGIN
     OPTION (KEEPFIXED PLAN);
 
     DELETE d
-    OUTPUT deleted.id INTO @gone (id)
+    OUTPUT deleted.id, deleted.topic_key INTO @gone (id, topic_key)
     FROM {{ box.dead }} AS d WITH (ROWLOCK, FORCESEEK)
     WHERE d.id IN (SELECT k.id FROM @locked AS k)
     OPTION (KEEPFIXED PLAN);
     SET @affected = @@ROWCOUNT;
+    {{ settling.count_dead("@gone", "-") }}
 {% if box_name == "outbox" %}
 
     IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))

@@ -26,7 +26,10 @@ BEGIN
 {% endif %}
     DECLARE @wanted TABLE (id bigint NOT NULL PRIMARY KEY);
     DECLARE @locked TABLE (id bigint NOT NULL PRIMARY KEY, is_dead bit NOT NULL);
-    DECLARE @gone TABLE (id bigint NOT NULL PRIMARY KEY);
+    DECLARE @gone TABLE (
+        id bigint NOT NULL PRIMARY KEY,
+        topic_key nvarchar(256) COLLATE Latin1_General_100_BIN2
+    );
 
     {{ settling.check_ids() }}
     {{ settling.wanted() }}
@@ -49,7 +52,7 @@ BEGIN
     {{ arguments.refuse(51003, "ids: only dead messages can be replayed; give ids of dead_letters alone") }}
 
     DELETE d
-    OUTPUT deleted.id INTO @gone (id)
+    OUTPUT deleted.id, deleted.topic_key INTO @gone (id, topic_key)
     FROM {{ box.dead }} AS d WITH (ROWLOCK, FORCESEEK)
     WHERE d.id IN (SELECT k.id FROM @locked AS k)
     OPTION (KEEPFIXED PLAN);
@@ -57,6 +60,7 @@ BEGIN
     -- On Babelfish, which ignores lock hints, somebody may have been quicker.
     IF @affected < (SELECT COUNT(*) FROM @locked)
         THROW 51003, N'ids: only dead messages can be replayed; give ids of dead_letters alone', 1;
+    {{ settling.count_dead("@gone", "-") }}
 {% if box_name == "outbox" %}
 
     IF EXISTS (SELECT 1 FROM {{ db.join_member }} WITH (READUNCOMMITTED))

@@ -3,7 +3,7 @@
 {% import "macros/stats.sql" as stats with context %}
 
 -- How many messages each topic has in each state, and how long its oldest claimable one has been waiting.
--- Done ones are not counted but remembered, so the cost is that of what is waiting or dead.
+-- Done and dead ones are not counted but remembered, so the cost is that of what is waiting.
 -- Waits for nobody, and counts what is committed; in a database without READ_COMMITTED_SNAPSHOT it waits for whoever
 -- has changed something and not committed it.
 -- returns: topic, ready, scheduled, in_flight, done, dead, oldest_ready_seconds; by topic, the total last, with a null topic

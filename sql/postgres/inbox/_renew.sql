@@ -81,11 +81,14 @@ BEGIN
         WHERE l.ctid = ANY (ARRAY(
             SELECT c.ctid FROM {{ box.lease }} AS c WHERE c.id = old.id FOR UPDATE SKIP LOCKED
         ));
-        UPDATE {{ box.dead }} AS d
-        SET topic = message.topic
-        WHERE d.ctid = ANY (ARRAY(
-            SELECT c.ctid FROM {{ box.dead }} AS c WHERE c.id = old.id FOR UPDATE SKIP LOCKED
-        ));
+        SELECT d.topic INTO old.topic FROM {{ box.dead }} AS d WHERE d.id = old.id FOR UPDATE SKIP LOCKED;
+        IF FOUND THEN
+            UPDATE {{ box.dead }} AS d SET topic = message.topic WHERE d.id = old.id;
+            INSERT INTO {{ box.tally }} (no, topic, done, dead)
+            SELECT nextval({{ box._ids | literal }}), t.topic, 0, t.dead
+            FROM (VALUES (old.topic, -1), (message.topic, 1)) AS t (topic, dead)
+            WHERE t.topic IS NOT NULL;
+        END IF;
     END IF;
 END;
 $$;

@@ -16,6 +16,15 @@ EXISTS (
         WHERE run.next_id > {{ id }}
     )
 {%- endmacro %}
+{#
+  Messages of these rows' topics have become dead, or with a minus are so no more: noted in the tally by the statement that
+  moves them. Dead ones that were never enqueued have no topic and are not counted.
+#}
+{% macro count_dead(rows, sign="") %}
+INSERT INTO {{ box.tally }} (no, topic, done, dead)
+        SELECT nextval({{ box._ids | literal }}), t.topic, 0, {{ sign }}t.dead
+        FROM (SELECT d.topic, count(*) AS dead FROM {{ rows }} AS d WHERE d.topic IS NOT NULL GROUP BY d.topic) AS t
+{%- endmacro %}
 {# A hint to listeners. #}
 {% macro notify() %}
 -- A hint to listeners, at most one in 20 milliseconds: NOTIFY makes commits queue up behind one another.

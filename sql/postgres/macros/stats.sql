@@ -44,9 +44,9 @@ ready AS MATERIALIZED (
         UNION ALL
         SELECT l.topic, 0, 0, count(*), 0, 0, NULL FROM {{ box.lease }} AS l GROUP BY l.topic
         UNION ALL
-        SELECT t.topic, 0, 0, 0, sum(t.done)::bigint, 0, NULL FROM {{ box.tally }} AS t GROUP BY t.topic
-        UNION ALL
-        SELECT d.topic, 0, 0, 0, 0, count(*), NULL FROM {{ box.dead }} AS d WHERE d.topic IS NOT NULL GROUP BY d.topic
+        SELECT t.topic, 0, 0, 0, sum(t.done)::bigint, coalesce(sum(t.dead), 0)::bigint, NULL
+        FROM {{ box.tally }} AS t
+        GROUP BY t.topic
     ),
     known AS (
         SELECT

@@ -1,3 +1,4 @@
+{% import "macros/queue.sql" as queue with context %}
 {% import "macros/texts.sql" as texts with context %}
 CREATE OR REPLACE FUNCTION {{ box._bury }}(
     ids bigint[],
@@ -26,11 +27,15 @@ BEGIN
         WHERE m.id = ANY (ids);
     END IF;
 
-    INSERT INTO {{ box.dead }} (id, died_at, expired, cancelled, topic)
-    SELECT m.id, now_at, expired, cancelled, m.topic
-    FROM {{ box.message }} AS m
-    WHERE m.id = ANY (ids)
-    ORDER BY m.id;
+    WITH buried AS (
+        INSERT INTO {{ box.dead }} (id, died_at, expired, cancelled, topic)
+        SELECT m.id, now_at, expired, cancelled, m.topic
+        FROM {{ box.message }} AS m
+        WHERE m.id = ANY (ids)
+        ORDER BY m.id
+        RETURNING topic
+    )
+    {{ queue.count_dead("buried") }};
 {% if box_name == "outbox" %}
 
     IF EXISTS (SELECT FROM {{ db.join_member }}) THEN

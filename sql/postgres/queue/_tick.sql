@@ -321,12 +321,16 @@ BEGIN
                 LIMIT 5000
                 FOR UPDATE SKIP LOCKED
             )
-            RETURNING t.no, t.topic, t.done
+            RETURNING t.no, t.topic, t.done, t.dead
         )
-        INSERT INTO {{ box.tally }} (no, topic, done)
-        SELECT f.no, f.topic, f.done
-        FROM (SELECT max(folded.no) AS no, folded.topic, sum(folded.done) AS done FROM folded GROUP BY folded.topic) AS f
-        WHERE f.done <> 0;
+        INSERT INTO {{ box.tally }} (no, topic, done, dead)
+        SELECT f.no, f.topic, f.done, f.dead
+        FROM (
+            SELECT max(folded.no) AS no, folded.topic, sum(folded.done) AS done, sum(folded.dead) AS dead
+            FROM folded
+            GROUP BY folded.topic
+        ) AS f
+        WHERE f.done <> 0 OR f.dead <> 0;
     END IF;
 END;
 $$;

@@ -32,7 +32,10 @@ BEGIN
             LIMIT batch_size
             FOR UPDATE SKIP LOCKED
         ))
-        RETURNING d.id
+        RETURNING d.id, d.topic
+    ),
+    counted AS (
+        {{ queue.count_dead("gone", "-") }}
     )
     SELECT array_agg(gone.id) INTO gone_ids FROM gone;
 {% if kind == "inbox" %}

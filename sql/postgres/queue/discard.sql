@@ -23,7 +23,10 @@ BEGIN
     END IF;
     PERFORM FROM {{ box.dead }} AS d WHERE d.id = ANY (ids) ORDER BY d.id FOR UPDATE;
     WITH gone AS (
-        DELETE FROM {{ box.dead }} AS d WHERE d.id = ANY (ids) RETURNING d.id
+        DELETE FROM {{ box.dead }} AS d WHERE d.id = ANY (ids) RETURNING d.id, d.topic
+    ),
+    counted AS (
+        {{ queue.count_dead("gone", "-") }}
     )
     SELECT array_agg(gone.id) INTO gone_ids FROM gone;
 {% if kind == "inbox" %}

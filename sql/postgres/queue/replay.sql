@@ -24,7 +24,10 @@ BEGIN
     END IF;
     PERFORM FROM {{ box.dead }} AS d WHERE d.id = ANY (ids) ORDER BY d.id FOR UPDATE;
     WITH gone AS (
-        DELETE FROM {{ box.dead }} AS d WHERE d.id = ANY (ids) RETURNING d.id
+        DELETE FROM {{ box.dead }} AS d WHERE d.id = ANY (ids) RETURNING d.id, d.topic
+    ),
+    counted AS (
+        {{ queue.count_dead("gone", "-") }}
     )
     SELECT array_agg(gone.id), min(gone.id) INTO back, back_first FROM gone;
     IF EXISTS (

@@ -14,7 +14,7 @@ SET search_path = pg_catalog, pg_temp
 SET jit = off
 AS $$
     -- How many messages each topic has in each state, and how long its oldest claimable one has been waiting.
-    -- Done ones are not counted but remembered, so the cost is that of what is waiting or dead. What is counted is what is
+    -- Done and dead ones are not counted but remembered, so the cost is that of what is waiting. What is counted is what is
     -- there: no low mark is relied on.
     -- returns: topic, ready, scheduled, in_flight, done, dead, oldest_ready_seconds; by topic, the total last, with a null topic
     -- errors: none
