@@ -51,7 +51,8 @@ def test_history_costs_a_page_nothing(db: Database) -> None:
         _fill(deployment.outbox, 1000, 1000)
         some = deployment.outbox.list("Failed", limit=1)[0].id
         pages = [
-            "/", "/topics", "/messages?status=Done", "/messages?status=Done&after=500", "/messages?status=Failed",
+            "/", "/topics",
+            "/messages?status=Done", "/messages?status=Done&after=500", "/messages?status=Failed",
             "/messages?status=Failed&topic=b", "/messages?status=Ready", f"/messages/outbox/{some}",
             "/groups", "/joins", "/schedules", "/ledger", "/workers", "/doctor", "/audit",
         ]  # fmt: skip
