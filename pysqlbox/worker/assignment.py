@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -104,21 +104,33 @@ class Assignment:
             self.began_at = time.monotonic()
             return found
 
-    def begin_quick(self, handler: Handler) -> Any | None:
-        """Take the next of loose messages; None if there is none, or if things are not as they were hoped."""
+    def next_quick(self, by_topic: Mapping[str, Handler], lease_seconds: float) -> tuple[bool, Any | None]:
+        """End with the message that was being handled, if any, and begin the next of loose ones.
+
+        Whether the former had not been taken away; and the next, None if there is none, or if things are not
+        as they were hoped.
+        """
         with self._lock:
-            if not self._waiting or self.lost:
-                return None
+            was_ours = self._current is not None
+            if not was_ours and self.overrun:
+                return False, None
+            self._current = None
             now = time.monotonic()
-            if now - self.began_at > STUCK_SECONDS and self.began_at:
-                return None
-            if now - self.leased_at > self.box.settings.lease_seconds:
-                return None
-            message = self._waiting.popleft()
-            self._current = [message]
+            if (
+                not self._waiting
+                or self.lost
+                or (now - self.began_at > STUCK_SECONDS and self.began_at)
+                or now - self.leased_at > lease_seconds
+            ):
+                return was_ours, None
+            message = self._waiting[0]
+            handler = by_topic.get(message.topic)
+            if handler is None or not handler.simple:
+                return was_ours, None
+            self._current = [self._waiting.popleft()]
             self.handler = handler
             self.began_at = now
-            return message
+            return was_ours, message
 
     def split(self) -> list[Assignment]:
         """What has not been begun of loose messages, as an assignment each."""

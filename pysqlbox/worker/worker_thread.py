@@ -110,18 +110,16 @@ class WorkerThread:
         """Handle loose messages with nothing but the call between two of them, as long as that goes well."""
         box, tally, scheduler = assignment.box, self.tally, self._scheduler
         acked, by_topic = box.outcomes.acked, box.handlers.by_topic
+        lease_seconds, next_quick = box.settings.lease_seconds, assignment.next_quick
         verbose = box.log.isEnabledFor(logging.INFO)
-        #: Whether there is more to a message than to call its handler.
-        watched = bool(box.handlers.middleware) or is_watched()
-        began, count = time.monotonic(), 0
         figures = tally.figures
-        while not scheduler.stopping and (head := assignment.head) is not None:
-            handler = by_topic.get(head.topic)
-            if handler is None or not handler.simple or watched or watching.watcher:
-                break
-            message = assignment.begin_quick(handler)
-            if message is None:
-                break
+        began, count = time.monotonic(), 0
+        following: Any = None
+        #: Otherwise there is more to a message than to call its handler.
+        if not (box.handlers.middleware or is_watched() or watching.watcher):
+            _, following = next_quick(by_topic, lease_seconds)
+        while (message := following) is not None:
+            handler = by_topic[message.topic]
             if verbose:
                 box.log.info("%s: %s message %d", box.name, message.topic, message.id, extra=about(message))
             result: Result | None = None
@@ -131,12 +129,17 @@ class WorkerThread:
                     result = result_of(self._awaited(answer))
             except BaseException as error:  # noqa: BLE001  # whatever a handler raises means: again, or give up
                 result = self._handling.verdict(box, message, error)
-            if not assignment.finish():
+            took = 0.0 if figures is None else time.monotonic() - assignment.began_at
+            if scheduler.stopping or watching.watcher:
+                was_ours, following = assignment.finish(), None
+            else:
+                was_ours, following = next_quick(by_topic, lease_seconds)
+            if not was_ours:
                 return  # it took too long, and the lease keeper has decided already
             count += 1
             if figures is not None:
                 of_topic = figures[box.key, message.topic]
-                of_topic.handling.add(time.monotonic() - assignment.began_at)
+                of_topic.handling.add(took)
                 of_topic.acked += result is None  # the others are counted where they are noted
             if result is None:
                 acked.append(message.id)

@@ -131,18 +131,34 @@ def test_whoever_naps_gets_up_when_there_is_work_or_the_end() -> None:
         assert not napper.is_alive()
 
 
-@pytest.mark.parametrize("why", ["lease", "lost", "slow"])
+@pytest.mark.parametrize("why", ["lease", "lost", "slow", "no handler", "not simple"])
 def test_quick_messages_are_not_begun_once_things_are_not_as_hoped(why: str) -> None:
     """Their lease may be over, one of them lost, the one before slow: then each is looked at by itself."""
     box: Any = SimpleNamespace(settings=SimpleNamespace(lease_seconds=30))
     now = time.monotonic()
-    messages = [SimpleNamespace(id=1), SimpleNamespace(id=2)]
-    handler: Any = SimpleNamespace()
-    assert Assignment(box, messages, now, loose=True).begin_quick(handler) is messages[0]
+    messages = [SimpleNamespace(id=1, topic="t"), SimpleNamespace(id=2, topic="t")]
+    handlers: Any = {"t": SimpleNamespace(simple=why != "not simple")}
+    hoped: Any = {"t": SimpleNamespace(simple=True)}
+    assert Assignment(box, messages, now, loose=True).next_quick(hoped, 30) == (False, messages[0])
     assignment = Assignment(box, messages, now - (31 if why == "lease" else 0), loose=True)
     if why == "lost":
         assignment.lose([2])
     elif why == "slow":
         assignment.began_at = now - 2 * STUCK_SECONDS
-    assert assignment.begin_quick(handler) is None
+    elif why == "no handler":
+        handlers = {}
+    assert assignment.next_quick(handlers, 30) == (False, None)
     assert assignment.held() == messages
+
+
+def test_of_a_quick_message_that_was_taken_away_nobody_begins_the_next() -> None:
+    """The thread may be the one that hangs, and another one works in its place."""
+    box: Any = SimpleNamespace(settings=SimpleNamespace(lease_seconds=30))
+    messages = [SimpleNamespace(id=number, topic="t") for number in range(3)]
+    handlers: Any = {"t": SimpleNamespace(simple=True)}
+    assignment = Assignment(box, messages, time.monotonic(), loose=True)
+    assert assignment.next_quick(handlers, 30) == (False, messages[0])
+    assert assignment.next_quick(handlers, 30) == (True, messages[1])
+    assert assignment.take_handled() == [messages[1]]
+    assert assignment.next_quick(handlers, 30) == (False, None)
+    assert assignment.held() == [messages[2]]

@@ -129,15 +129,25 @@ def test_messages_claimed_together_are_not_begun_after_their_lease(
     assert {status(deployment.outbox, message) for message in made[::20]} == {"Done"}
 
 
-def test_an_assignment_gives_each_message_away_once() -> None:
+@pytest.mark.parametrize("quick", [False, True])
+def test_an_assignment_gives_each_message_away_once(quick: bool) -> None:
     """Whoever asks: the thread that begins, the stop that takes what waits and what runs."""
     from types import SimpleNamespace
 
     box: Any = SimpleNamespace(settings=SimpleNamespace(lease_seconds=30))
-    handler: Any = SimpleNamespace()
+    handler: Any = SimpleNamespace(simple=True)
     for _ in range(200):
-        assignment = Assignment(box, [SimpleNamespace(id=n) for n in range(40)], time.monotonic())
+        messages = [SimpleNamespace(id=n, topic="t") for n in range(40)]
+        assignment = Assignment(box, messages, time.monotonic(), loose=quick)
         taken: list[int] = []
+
+        def work_quickly(assignment: Assignment = assignment, taken: list[int] = taken) -> None:
+            _, message = assignment.next_quick({"t": handler}, 30)
+            while message is not None:
+                was_ours, following = assignment.next_quick({"t": handler}, 30)
+                if was_ours:
+                    taken.append(message.id)
+                message = following
 
         def work(assignment: Assignment = assignment, taken: list[int] = taken) -> None:
             while (found := assignment.begin(handler)) is not None:
@@ -148,7 +158,7 @@ def test_an_assignment_gives_each_message_away_once() -> None:
             taken.extend(message.id for message in assignment.take_handled())
             taken.extend(message.id for message in assignment.take_waiting())
 
-        threads = [threading.Thread(target=target) for target in (work, stop)]
+        threads = [threading.Thread(target=target) for target in (work_quickly if quick else work, stop)]
         for thread in threads:
             thread.start()
         for thread in threads:
