@@ -57,6 +57,7 @@ from pysqlbox.errors import InvalidArgument, PysqlboxError
 from pysqlbox.http_ledger import HttpLedger
 from pysqlbox.ledger import AsyncLedger
 from pysqlbox.messages import LedgerClaim
+from pysqlbox.signatures import signature_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultTypeVar
@@ -346,7 +347,7 @@ class Idempotent(Generic[Kind]):
         """
 
         def decorate(function: Handler) -> Handler:
-            signature = inspect.signature(function)
+            signature = signature_of(function)
             name = getattr(function, "__qualname__", type(function).__qualname__)
             if isinstance(connection, str) and connection not in signature.parameters:
                 raise InvalidArgument(

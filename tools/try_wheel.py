@@ -1,10 +1,14 @@
 """Tries a wheel as its users will: in clean virtual environments, without any extra and with one.
 
-``python -m tools.try_wheel dist/*.whl`` does it with every Python from 3.11 to 3.14 that is on the path.
+``python -m tools.try_wheel dist/*.whl`` does it with every Python from 3.11 to 3.14 that is on the path,
+or that pyenv has.
 """
 
 from __future__ import annotations
 
+import functools
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -84,7 +88,17 @@ class Failed(Exception):
 
 
 def _completed(*command: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYENV_VERSION": _pyenv_versions()}
+    return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, env=environment)
+
+
+@functools.cache
+def _pyenv_versions() -> str:
+    """All that pyenv has, the newest first: its launchers find what this names."""
+    if shutil.which("pyenv") is None:
+        return "system"
+    done = subprocess.run(["pyenv", "versions", "--bare"], capture_output=True, text=True, check=False)
+    return ":".join([*reversed(done.stdout.split()), "system"])
 
 
 def _run(*command: str | Path) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib
-import inspect
 import os
 import sys
 from typing import Any
 
 import click
+
+from pysqlbox.signatures import signature_of
 
 __all__ = ["load", "parameters"]
 
@@ -36,5 +37,5 @@ def load(target: str, hint: str) -> Any:
 
 def parameters(function: Any) -> int:
     """How many arguments a function must be given."""
-    found = inspect.signature(function).parameters.values()
+    found = signature_of(function).parameters.values()
     return sum(1 for p in found if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))

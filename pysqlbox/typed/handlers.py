@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.signatures import signature_of
 from pysqlbox.typed.decoding import decoder
 from pysqlbox.typed.shapes import describe, members, strip
 
@@ -20,7 +21,7 @@ __all__ = ["MessageDecoder", "batch_decoder_for", "decoder_for"]
 
 MessageDecoder = Callable[["OutboxMessage | InboxMessage"], Any]
 
-_RAW_NAMES = {"OutboxMessage", "InboxMessage"}
+_RAW_NAMES = {"OutboxMessage", "InboxMessage", "None"}
 _BATCHES = (list, Sequence, Iterable)
 
 
@@ -67,7 +68,7 @@ def _is_raw(kind: Any) -> bool:
 def _first_annotation(function: Callable[..., Any]) -> tuple[Any, Mapping[str, Any]]:
     """The type of the first positional parameter, and the names known where the function is defined."""
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(signature_of(function).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature
         return inspect.Parameter.empty, {}
     first = next(iter(parameters), None)

@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.signatures import signature_of
 from pysqlbox.typed import batch_decoder_for, decoder_for
 from pysqlbox.worker.results import Ack, DeadLetter, Delay, Release, Result, Retry
 
@@ -271,7 +272,7 @@ class Handlers:
 def _takes_two(function: Callable[..., Any]) -> bool:
     """Whether a handler takes a second argument, the context; one that fits neither way is refused."""
     try:
-        parameters = list(inspect.signature(function).parameters.values())
+        parameters = list(signature_of(function).parameters.values())
     except (TypeError, ValueError):  # a builtin without a signature
         return False
     required = [p for p in parameters if p.default is p.empty]

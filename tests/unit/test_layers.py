@@ -15,7 +15,7 @@ PACKAGE = ROOT / "pysqlbox"
 
 LAYERS = """
     errors paths watching calls
-    names cron logs extras
+    names cron logs extras signatures
     places rules drivers
     locate arguments retry transaction
     serializer async_transaction pool async_pool
