@@ -39,7 +39,17 @@ class _Failed(click.ClickException):
 
 
 class _Commands(click.Group):
-    """Commands of which whatever goes wrong on the database's side is one sentence."""
+    """Commands in chapters, of which whatever goes wrong on the database's side is one sentence."""
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        """The chapters, each command with as much of its help as stands on its line."""
+        width = max(map(len, self.commands))
+        for title, commands in _CHAPTERS.items():
+            with formatter.section(title):
+                room = formatter.width - width - 4
+                formatter.write_dl(
+                    [(f"{command.name:<{width}}", command.get_short_help_str(room)) for command in commands]
+                )
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -47,6 +57,15 @@ class _Commands(click.Group):
         except PysqlboxError as error:
             raise _Failed(" ".join(str(error).split())) from error
 
+
+_CHAPTERS: dict[str, tuple[click.Command, ...]] = {
+    "Begin": (migrate, new, work, demo),
+    "Send": (enqueue, schedule),
+    "Look": (stats, list_messages, doctor, stores, serve),
+    "Act": (dead, replay, cancel, pause, resume, configure, reap, cleanup),
+    "Deploy": (status, render),
+    "Besides": (completion, bench),
+}
 
 _FIRST_STEPS = """\
 pysqlbox: messages that live in your database and commit with your data. Begin with
@@ -67,37 +86,15 @@ pysqlbox demo shows a small shop at work; pysqlbox --help lists every command.""
 def cli(ctx: click.Context) -> None:
     """Transactional outbox, inbox, joins and idempotency ledger inside your database.
 
+    pysqlbox COMMAND --help tells more, most with examples.
+
     Exit codes: 0 it worked, 1 it found something (status, doctor), 2 it could not.
     """
     if ctx.invoked_subcommand is None:
         click.echo(_FIRST_STEPS)
 
 
-for _command in (
-    migrate,
-    status,
-    render,
-    work,
-    serve,
-    enqueue,
-    stats,
-    list_messages,
-    dead,
-    replay,
-    cancel,
-    pause,
-    resume,
-    configure,
-    schedule,
-    reap,
-    cleanup,
-    doctor,
-    stores,
-    demo,
-    bench,
-    new,
-    completion,
-):
+for _command in (command for commands in _CHAPTERS.values() for command in commands):
     cli.add_command(_command)
 
 

@@ -16,7 +16,9 @@ __all__ = ["bench"]
 _SUITE = "benchmarks.suite.main"
 
 
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(
+    context_settings={"ignore_unknown_options": True}, short_help="Measure pysqlbox beside other queues."
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def bench(ctx: click.Context, arguments: tuple[str, ...]) -> None:

@@ -33,7 +33,7 @@ def dead() -> None:
     """
 
 
-@dead.command("list")
+@dead.command("list", short_help="List dead letters, oldest first.")
 @url_option
 @schema_option
 @box_option

@@ -201,7 +201,7 @@ def _show_status(schema: str, plan: Plan, pending: list[str]) -> None:
         click.echo("nothing is pending")
 
 
-@click.command()
+@click.command(short_help="Print the deployment as one script for psql or sqlcmd.")
 @click.option("--dialect", required=True, type=click.Choice(DIALECTS), help="Whom the script is for.")
 @schema_option
 @_box_option

@@ -37,7 +37,12 @@ LINES = 1000
 @url_option
 @schema_option
 @box_option
-@click.option("--file", "path", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Where the payload is, or with --lines the payloads; - is the standard input.",
+)
 @click.option("--lines", is_flag=True, help="Each line of the input is a message; only for an outbox.")
 @click.option("--source", help="Inbox: who sent it.")
 @click.option("--message-id", help="The message's own id: a UUID, in an inbox any text.")
@@ -71,7 +76,7 @@ def enqueue(
     \b
     Examples:
       pysqlbox enqueue email.send '{"to": "me"}' --delay 10m
-      pysqlbox enqueue order.paid --box orders --source shop --message-id 17 --file order.json
+      pysqlbox enqueue order.paid --box inbox --source shop --message-id 17 '{}'
       produce | pysqlbox enqueue order.created --lines
     """
     arguments = _arguments(options)

@@ -10,7 +10,7 @@ from pysqlbox.cli.output import echo_json, table
 __all__ = ["list_messages"]
 
 
-@click.command("list")
+@click.command("list", short_help="List messages in one status, oldest first.")
 @url_option
 @schema_option
 @box_option

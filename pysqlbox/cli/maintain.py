@@ -76,7 +76,7 @@ def reap(
         _run(steps, batch_size, every, "reaped", as_json)
 
 
-@click.command()
+@click.command(short_help="Delete what was done before the retention.")
 @url_option
 @schema_option
 @stores_option

@@ -241,7 +241,7 @@ class StoreSeen:
 _LEVELS = ("error", "warning", "unknown", "note", "ok")
 
 
-@click.command()
+@click.command(short_help="List many stores: version, health, what waits.")
 @click.option("--stores", "stores_name", metavar=_HINT, required=True, help="pysqlbox.Stores of a module.")
 @parallel_option
 @json_option

@@ -22,13 +22,14 @@ from pysqlbox.cli.output import echo_json, fields_of, moment, printable, table
 __all__ = ["schedule"]
 
 
-@click.group()
+@click.group(short_help="Enqueue messages again and again, by cron or every so often.")
 def schedule() -> None:
     """Enqueue messages again and again, by a cron text or every so often. A worker of the outbox fires them.
 
     \b
     Examples:
-      pysqlbox schedule set nightly report.daily '{}' --cron "0 3 * * *" --timezone Europe/Berlin
+      pysqlbox schedule set nightly report.daily '{}' --cron "0 3 * * *"
+      pysqlbox schedule set noon menu '' --cron "0 12 * * *" --timezone Asia/Tokyo
       pysqlbox schedule set poll prices.poll '' --every 5m
       pysqlbox schedule list
       pysqlbox schedule remove nightly
@@ -42,7 +43,12 @@ def schedule() -> None:
 @url_option
 @schema_option
 @box_option
-@click.option("--file", "path", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
+@click.option(
+    "--file",
+    "path",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Where the payload is; - is the standard input.",
+)
 @click.option("--cron", help="Five fields: minute, hour, day of the month, month, weekday.")
 @click.option("--every", type=DURATION, help="In place of --cron: how often.")
 @click.option("--timezone", default="UTC", show_default=True, help="The cron text's zone, an IANA name.")

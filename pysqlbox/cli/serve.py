@@ -47,7 +47,7 @@ class _Address(click.ParamType):  # type: ignore[type-arg]  # generic only in ne
         return host.strip("[]"), int(port)
 
 
-@click.command()
+@click.command(short_help="Serve the HTTP interface and the dashboard.")
 @url_option
 @schema_option
 @stores_option
@@ -106,7 +106,7 @@ def serve(
     \b
     Examples:
       pysqlbox serve --url postgresql://…
-      pysqlbox serve --url postgresql://… --listen 0.0.0.0:8080 --token-file /etc/pysqlbox/tokens.toml
+      pysqlbox serve --listen 0.0.0.0:8080 --token-file /etc/pysqlbox/tokens.toml
       pysqlbox serve --stores shop.tenants:stores
     """
     with needed_for("the HTTP service", "serve"):

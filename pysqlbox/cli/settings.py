@@ -61,7 +61,7 @@ def resume(url: str | None, schema: str, name: str, topic: str | None, as_json: 
     _tell("resumed", name, topic, affected, as_json)
 
 
-@click.command()
+@click.command(short_help="Change a setting of a box.")
 @url_option
 @schema_option
 @box_option

@@ -1,8 +1,11 @@
 """The worker STARTER: what happens to its messages.
 
-    pysqlbox migrate                    # once, and after each upgrade of pysqlbox
-    python -m STARTER                   # sends a message
-    pysqlbox work STARTER:make_worker   # handles what was sent, until SIGTERM or Ctrl-C
+    pysqlbox migrate
+    python -m STARTER
+    pysqlbox work STARTER:make_worker
+
+The first deploys, once and after each upgrade of pysqlbox; the second sends a message; the third handles what
+was sent, until SIGTERM or Ctrl-C.
 
 PYSQLBOX_URL says which database: postgresql://…, mssql://…, or embedded: for a PostgreSQL of your own.
 """

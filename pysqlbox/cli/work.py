@@ -29,7 +29,7 @@ REFRESH = 0.5
 """Seconds between two states of the live line."""
 
 
-@click.command()
+@click.command(short_help="Run a worker until SIGTERM or Ctrl-C.")
 @click.argument("target", metavar="MODULE:WORKER")
 @url_option
 @schema_option

@@ -24,7 +24,7 @@ def run(directory: Path, url: str, *arguments: str) -> str:
         env={"PYTHONPATH": str(ROOT), "PYSQLBOX_URL": url, "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

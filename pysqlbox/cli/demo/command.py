@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 60.0
 DOOMED = "the courier that will be killed"
 
 
-@click.command()
+@click.command(short_help="Watch a small shop at work on a PostgreSQL of its own.")
 @click.option(
     "--orders", default=5_000, show_default=True, type=click.IntRange(1_000, 1_000_000), help="How many."
 )
