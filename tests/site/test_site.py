@@ -52,6 +52,30 @@ def test_the_reference_has_every_public_name(site: Path) -> None:
     assert names - told == set()
 
 
+def test_the_reference_has_every_module_that_pages_and_examples_import(site: Path) -> None:
+    """And so do the programs of those who read them."""
+    files = [*ROOT.glob("docs/*.md"), *ROOT.glob("examples/**/*.py"), ROOT / "README.md"]
+    sources = "".join(file.read_text(encoding="utf-8") for file in files)
+    imported = set(re.findall(r"^ *from (pysqlbox[.\w]*) import ", sources, re.MULTILINE))
+    beside = re.findall(r"^ *from pysqlbox(?:\.contrib)? import (.+)", sources, re.MULTILINE)
+    imported |= {f"pysqlbox.{name}" for names in beside for name in names.split(", ") if name.islower()}
+    imported -= {"pysqlbox.contrib", "pysqlbox.alembic", "pysqlbox.message"}
+    text = (site / "reference" / "python.html").read_text(encoding="utf-8")
+    told = set(re.findall(r'<h2 id="([^"]+)"', text))
+    assert len(imported) > 10
+    assert imported - told == set()
+
+
+def test_the_examples_are_pages_with_their_files(site: Path) -> None:
+    """Whoever installed the package has no checkout: the code stands there, and links lead to it."""
+    page = (site / "examples" / "fastapi_shop.html").read_text(encoding="utf-8")
+    assert 'id="shop-py"' in page
+    assert "lifespan" in page
+    assert "#shop-py" in page
+    for folder in (ROOT / "examples").iterdir():
+        assert not folder.is_dir() or (site / "examples" / f"{folder.name}.html").is_file(), folder
+
+
 def test_the_settings_name_every_variable() -> None:
     """Whatever the package reads from its environment."""
     sources = "".join(path.read_text(encoding="utf-8") for path in ROOT.glob("pysqlbox/**/*.py"))

@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from tools.site import commands, python, routines
+from tools.site import commands, examples, python, routines
 from tools.site.menu import MENU, PAGES
 
 ROOT = Path(__file__).parents[2]
@@ -55,6 +55,8 @@ def gather(sources: Path) -> None:
     for page, origin in PAGES.items():
         text = (ROOT / origin).read_text(encoding="utf-8")
         _write(sources / page, _linked(text, page, origin, sources))
+    for page, (text, origin) in examples.pages().items():
+        _write(sources / page, _linked(text, page, origin, sources))
     for name, text in {**routines.pages(), **python.pages(), **commands.pages()}.items():
         _write(sources / "reference" / name, text)
     shutil.copytree(Path(__file__).parent / "assets", sources / "assets")
@@ -66,7 +68,7 @@ def _linked(text: str, page: str, origin: str, sources: Path) -> str:
     A link to a page of the site leads there, one to another file of the repository becomes its name; pictures
     come along.
     """
-    homes = {(ROOT / source).resolve(): name for name, source in PAGES.items()}
+    homes = {**examples.homes(), **{ROOT / source: name for name, source in PAGES.items()}}
     beside = (ROOT / origin).parent
     depth = "../" * page.count("/")
 

@@ -20,6 +20,11 @@ PAGES: dict[str, str] = {
     "schedules.md": "docs/schedules.md",
     "service.md": "docs/service.md",
     "relays.md": "docs/relays.md",
+    "once.md": "docs/once.md",
+    "looking.md": "docs/looking.md",
+    "upgrades.md": "docs/upgrades.md",
+    "poolers.md": "docs/poolers.md",
+    "decisions.md": "docs/decisions.md",
     "moving.md": "docs/moving.md",
     "operating.md": "docs/operating.md",
     "deployment.md": "docs/deployment.md",
@@ -33,6 +38,7 @@ PAGES: dict[str, str] = {
     "reliability.md": "docs/reliability.md",
     "sqlserver.md": "docs/sqlserver.md",
     "requirements.md": "docs/requirements.md",
+    "examples/index.md": "examples/README.md",
     "benchmarks.md": "benchmarks/README.md",
     "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
@@ -49,24 +55,45 @@ MENU: list[dict[str, Any]] = [
         ]
     },
     {
-        "Guides": [
-            {"Boxes, handlers and workers": "worker.md"},
-            {"In a web application": "web.md"},
-            {"In order: groups": "groups.md"},
+        "Write": [
             {"Installing, asyncio, types": "python.md"},
-            {"Testing an application": "testing.md"},
-            {"Joins and the ledger": "joins.md"},
-            {"Many stores": "stores.md"},
-            {"Past one machine": "scale.md"},
+            {"In a web application": "web.md"},
+            {"Handlers and workers": "worker.md"},
+            {"In order: groups": "groups.md"},
+            {"Each message once": "once.md"},
+            {"Joins": "joins.md"},
             {"Schedules": "schedules.md"},
-            {"The HTTP service": "service.md"},
+            {"Testing an application": "testing.md"},
             {"Webhooks and brokers": "relays.md"},
+            {"Many stores, tenants": "stores.md"},
+            {"Past one machine": "scale.md"},
             {"Moving to pysqlbox": "moving.md"},
+        ]
+    },
+    {
+        "Run": [
             {"Operating": "operating.md"},
             {"Deployment": "deployment.md"},
-            {"Seeing": "seeing.md"},
-            {"The doctor": "doctor.md"},
+            {"Upgrades": "upgrades.md"},
+            {"PgBouncer and other poolers": "poolers.md"},
+            {"The HTTP service": "service.md"},
             {"The dashboard": "dashboard.md"},
+            {"Metrics and traces": "seeing.md"},
+            {"The doctor": "doctor.md"},
+            {"Looking things up": "looking.md"},
+            {"SQL Server": "sqlserver.md"},
+        ]
+    },
+    {
+        "Examples": [
+            "examples/index.md",
+            {"FastAPI": "examples/fastapi_shop.md"},
+            {"Django": "examples/django_shop.md"},
+            {"SQLAlchemy and Alembic": "examples/alembic_shop.md"},
+            {"Tenants": "examples/tenants.md"},
+            {"Webhooks": "examples/webhooks.md"},
+            {"RabbitMQ": "examples/rabbitmq_billing.md"},
+            {"Other languages": "examples/clients.md"},
         ]
     },
     {
@@ -78,12 +105,12 @@ MENU: list[dict[str, Any]] = [
         ]
     },
     {
-        "Explanation": [
-            {"How it works": "architecture.md"},
+        "Understand": [
             {"What callers can rely on": "behaviour.md"},
             {"Under faults": "reliability.md"},
+            {"How it works": "architecture.md"},
+            {"Tried, measured, rejected": "decisions.md"},
             {"Which queue?": "comparison.md"},
-            {"SQL Server": "sqlserver.md"},
             {"Benchmarks": "benchmarks.md"},
             {"Requirements": "requirements.md"},
         ]

@@ -16,7 +16,22 @@ MODULES = (
     ("pysqlbox.idempotent", "Once per key."),
     ("pysqlbox.logs", "Logs for machines."),
     ("pysqlbox.testing", "What tests of an application use."),
+    ("pysqlbox.relays.webhook", "A ready handler that posts messages."),
+    ("pysqlbox.relays.breaker", "When it leaves an endpoint alone."),
+    ("pysqlbox.relays.signing", "Signatures of webhooks, for either side."),
+    ("pysqlbox.relays.rabbitmq", "To RabbitMQ."),
+    ("pysqlbox.relays.nats", "To NATS."),
+    ("pysqlbox.relays.kafka", "To Kafka."),
+    ("pysqlbox.relays.batches", "To any other broker."),
+    ("pysqlbox.relays.cloudevents", "Messages as CloudEvents."),
+    ("pysqlbox.contrib.rabbitmq", "From RabbitMQ, each delivery once."),
     ("pysqlbox.contrib.django", "Django."),
+    ("pysqlbox.contrib.django.tasks", "A backend of django.tasks."),
+    ("pysqlbox.contrib.alembic", "Migrations of Alembic."),
+    ("pysqlbox.service", "The HTTP service, to mount."),
+    ("pysqlbox.dashboard", "Its pages."),
+    ("pysqlbox.metrics", "Prometheus, in a program of yours."),
+    ("pysqlbox.otel", "OpenTelemetry."),
 )
 
 
