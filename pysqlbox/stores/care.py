@@ -39,6 +39,8 @@ class StoreCare(Caretaker):
         self._lent: WorkerConnection | None = None
         super().__init__(scheduler, None, owner, chores, timetables, store.log)  # type: ignore[arg-type]  # lent later
         self.store = store
+        #: Whether the register of the deployment may have this worker in it.
+        self.is_registered = False
         self._stretch = stretch
         self._more: set[int] = set()
         self._worked_at: dict[int, float] = {}
@@ -69,8 +71,14 @@ class StoreCare(Caretaker):
             if id(chore) in self._more:
                 self._do(chore)
             else:
+                self.is_registered = self.is_registered or chore.by_all
                 self._try(chore)
                 self._worked_at[id(chore)] = now
+
+    def sign_off(self, connection: WorkerConnection) -> None:
+        """Take the worker out of the register."""
+        self._connection = connection
+        self._leave()
 
     def _is_worth(self, chore: Chore, now: float) -> bool:
         """Whether there was work since it was done last, or that is long ago."""

@@ -47,6 +47,8 @@ _log = logging.getLogger("pysqlbox.worker")
 START_PAUSE, LONGEST_START_PAUSE = 0.2, 5.0
 #: How often the slow thread looks around.
 CARE_SECONDS = 0.1
+#: So long a worker that ends takes itself out of its stores' registers; those left over forget it in a day.
+SIGN_OFF_SECONDS = 1.0
 #: With more stores than this, schedules that somebody sets are noticed later.
 SCHEDULED_STORES = 100
 #: A budget that is too small is told of this often.
@@ -156,7 +158,7 @@ class StoresRun(WorkerRun):
             self._version = stores.version
             self._follow(scheduler, stores.known())
         for identity, store in list(self._served.items()):
-            if store.is_leaving and scheduler.remove_if_drained(store, held):
+            if store.is_leaving and not self._signs_off(store) and scheduler.remove_if_drained(store, held):
                 del self._served[identity]
                 self._cares.pop(store, None)
                 store.close()
@@ -271,6 +273,14 @@ class StoresRun(WorkerRun):
         assert isinstance(scheduler, StoresScheduler)
         assert isinstance(keeper, StoresKeeper)
         survey = Survey(scheduler, self._sweep_seconds)
+        try:
+            self._care_until_the_end(scheduler, keeper, survey)
+        finally:
+            until = time.monotonic() + SIGN_OFF_SECONDS
+            for care in list(self._cares.values()):
+                self._sign_off(care, until)
+
+    def _care_until_the_end(self, scheduler: StoresScheduler, keeper: StoresKeeper, survey: Survey) -> None:
         known: dict[LeaningStore, StoreCare] = {}
         cares = Cares(())
         while not scheduler.pause(CARE_SECONDS):
@@ -286,6 +296,8 @@ class StoresRun(WorkerRun):
                         return
                     self._care_for(care)
                     cares.put_back(care, time.monotonic() + CARE_SECONDS)
+                for care in [each for each in list(known.values()) if each.store.is_leaving]:
+                    self._sign_off(care, time.monotonic() + SIGN_OFF_SECONDS)
             except Exception:  # noqa: BLE001  # the other stores must not pay for it
                 self._log.exception("taking care: unexpected; going on")
                 known = {}
@@ -300,6 +312,22 @@ class StoresRun(WorkerRun):
                 care.step(connection)
         except PysqlboxError as error:
             store.log.debug("no connection for chores: %s", error)
+
+    def _signs_off(self, store: LeaningStore) -> bool:
+        """Whether a store that is leaving still has this worker in its register, and can be told."""
+        care = self._cares.get(store)
+        return care is not None and care.is_registered and not store.suspect
+
+    def _sign_off(self, care: StoreCare, until: float) -> None:
+        store, seconds = care.store, until - time.monotonic()
+        if not care.is_registered or store.suspect or seconds <= 0:
+            return
+        care.is_registered = False
+        try:
+            with store.helper_connection(seconds, self._report_silence) as connection:
+                care.sign_off(connection)
+        except PysqlboxError as error:
+            store.log.debug("no connection to leave the register by: %s", error)
 
     # What is said of all
 
