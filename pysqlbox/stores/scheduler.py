@@ -283,9 +283,13 @@ class StoresScheduler(Scheduler):
                 self._heat(box)
         super().drain()
 
+    def _has_work(self) -> bool:
+        """As for one deployment; and a thread that a store keeps waiting may yet bring messages."""
+        return super()._has_work() or any(store.visits for store in self.stores)
+
     def _end_if_dry(self) -> None:
         """As for one deployment; a store that has failed is not waited for, unless it is owed results."""
-        if self.busy or self.ready or self.stopping or any(box.outcomes for box in self.boxes):
+        if self._has_work():
             return
         now = time.monotonic()
         boxes = [box for box in self.boxes if not box.failures]

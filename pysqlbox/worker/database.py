@@ -38,6 +38,8 @@ class Calls:
         self.limit = limit
         self.began_at = 0.0
         self.reported = False
+        #: Whether the answer to the last call was lost: nobody knows what it did.
+        self.lost = False
         #: What to do meanwhile, about ten times a second (PostgreSQL).
         self.meanwhile: Callable[[], None] | None = None
         self._database = database
@@ -46,6 +48,7 @@ class Calls:
     def one(self) -> Any:
         """Around a call."""
         self.began_at = time.monotonic()
+        self.lost = False
         try:
             yield
         finally:
@@ -196,7 +199,9 @@ class CallingConnection:
         try:
             with self.calls.one():
                 return self._driver.call(self._connected(), schema, routine, arguments)
-        except PysqlboxError:
+        except PysqlboxError as error:
+            connection = self._connection
+            self.calls.lost = connection is not None and self._driver.is_lost(connection, error.__cause__)
             self.close()
             raise
 

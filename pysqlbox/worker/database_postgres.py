@@ -205,7 +205,7 @@ class PostgresConnection:
 
     def _run(self, query: sql.Composed, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
         calls = self.calls
-        calls.began_at = time.monotonic()
+        calls.began_at, calls.lost = time.monotonic(), False
         try:
             self._connected()
             cursor = cast("psycopg.Cursor[Any]", self._cursor)
@@ -218,6 +218,7 @@ class PostgresConnection:
                 cursor.execute(query, values, prepare=False)
             return cursor.fetchall()
         except psycopg.Error as error:
+            calls.lost = self._connection is not None and postgres.is_lost(self._connection, error)
             self.close()
             raise postgres.map_error(error) from error
         finally:

@@ -29,6 +29,8 @@ REFUSED = "settle or claim refused"
 
 #: After the database has refused a call as such, the box is left alone for so long.
 REFUSED_SECONDS = 1.0
+#: A claim looks for leases that have run out only if nobody has for 0.2 seconds.
+LATE_SECONDS = 0.25
 #: While the worker ends, the last results wait no longer than this for another try.
 LAST_PAUSE = 0.3
 
@@ -114,16 +116,17 @@ class Exchange:
 
     def settle(self, box: ServedBox, connection: WorkerConnection | None = None) -> None:
         """Only settle what is done; what cannot be settled now stays for later."""
-        outcomes = box.outcomes.take()
-        if not outcomes:
-            return
-        try:
-            with contextlib.nullcontext(connection) if connection else box.store.connection() as used:
-                self._settle(used, box, outcomes, 0, None)
-        except PysqlboxError as error:
-            self._failed(box, outcomes, error, connection)
-        else:
-            self._succeeded(box, outcomes)
+        with self._scheduler.delivery():
+            outcomes = box.outcomes.take()
+            if not outcomes:
+                return
+            try:
+                with contextlib.nullcontext(connection) if connection else box.store.connection() as used:
+                    self._settle(used, box, outcomes, 0, None)
+            except PysqlboxError as error:
+                self._failed(box, outcomes, error, connection)
+            else:
+                self._succeeded(box, outcomes)
 
     def _settle(
         self,
@@ -136,12 +139,12 @@ class Exchange:
         """The call itself, told to whoever watches."""
         watcher, counts = watching.watcher, box.queue.deployment.counts
         if watcher is None and counts is None:
-            return connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
+            return self._ask(connection, box, outcomes, claim, topics)
         began = time.monotonic()
         messages: list[Any] = []
         failure: PysqlboxError | None = None
         try:
-            messages = connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
+            messages = self._ask(connection, box, outcomes, claim, topics)
         except PysqlboxError as error:
             failure = error
             raise
@@ -154,6 +157,21 @@ class Exchange:
                     box.name, settled=bool(outcomes), received=bool(messages), seconds=took, error=failure
                 )
         return messages
+
+    def _ask(
+        self,
+        connection: WorkerConnection,
+        box: ServedBox,
+        outcomes: Outcomes,
+        claim: int,
+        topics: list[str] | None,
+    ) -> list[Any]:
+        try:
+            return connection.settle(box.queue, self._owner, outcomes, claim, self._lease_seconds, topics)
+        except PysqlboxError:
+            if claim and connection.calls.lost:
+                box.doubtful_until = time.monotonic() + self._lease_seconds + LATE_SECONDS
+            raise
 
     def _succeeded(self, box: ServedBox, outcomes: Outcomes) -> None:
         box.refused_at = None

@@ -59,6 +59,7 @@ class Scheduler:
         #: There is work, or the end has come: whoever naps gets up.
         self._stirred = threading.Event()
         self._exchanging = 0
+        self._delivering = 0
         self._lent = 0
         self._busy = 0
         self._active = 0
@@ -122,6 +123,11 @@ class Scheduler:
             elif self.draining and box.dry_claims < DRY_CLAIMS:
                 box.dry_claims += 1
                 box.next_poll = now
+            elif box.doubtful_until > thread.turn_began:
+                # What a lost answer would have brought comes again when its lease is over.
+                box.dry_at = -1
+                if box.next_poll >= box.doubtful_until:
+                    box.next_poll, box.dry_claims = box.doubtful_until, 0
             else:
                 box.dry_at = progress
             quick = box.is_quick(got)
@@ -163,6 +169,24 @@ class Scheduler:
         with self._changed:
             self.low_water = 0
             self._end_turn(thread)
+
+    @contextlib.contextmanager
+    def delivery(self) -> Iterator[None]:
+        """Results are on their way, perhaps by a helper: until they are there, nothing is dry."""
+        with self._changed:
+            self._delivering += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._delivering -= 1
+                if self.draining:
+                    self._end_if_dry()
+
+    @property
+    def delivering(self) -> bool:
+        """Whether somebody is delivering results."""
+        return self._delivering > 0
 
     def settled(self) -> None:
         """Note that messages were settled: what waited behind them may be claimable."""
@@ -348,8 +372,15 @@ class Scheduler:
         self._stirred.set()
         self._changed.notify_all()
 
+    def _has_work(self) -> bool:
+        """Whether it is not yet time to ask if all is dry: something is under way, or the end has come."""
+        return bool(
+            self.busy or self._delivering or self.ready or self.stopping
+            or any(box.outcomes for box in self.boxes)
+        )  # fmt: skip
+
     def _end_if_dry(self) -> None:
-        if self.busy or self.ready or self.stopping or any(box.outcomes for box in self.boxes):
+        if self._has_work():
             return
         now = time.monotonic()
         if all(box.dry_at == self._progress for box in self.boxes):

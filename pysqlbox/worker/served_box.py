@@ -87,6 +87,8 @@ class ServedBox:
         self.failed_at = 0.0  # when the first of these failed
         #: Since when the database has refused results for which another reason than theirs is likely.
         self.refused_at: float | None = None
+        #: Until when this worker may hold messages that it knows nothing of: the answer to a claim was lost.
+        self.doubtful_until = 0.0
         self.dry_claims = 0  # how many claims in a row have found nothing, while the worker drains
         self.last_work = time.monotonic()
         #: When something was last claimed or settled, and when a claim of all topics last brought nothing.

@@ -35,8 +35,8 @@ __all__ = ["WorkerRun"]
 
 #: After the time for handlers is over, the last results get so long to reach the database ...
 SETTLE_AT_MOST = 3.0
-#: ... and the threads so long to end.
-END_AT_MOST = 1.5
+#: ... and the threads so long to end, less if their calls were cut off before.
+END_AT_MOST, CUT_AT_MOST = 1.5, 0.75
 
 
 class WorkerRun(ABC):
@@ -324,7 +324,8 @@ class WorkerRun(ABC):
                 time.sleep(0.005)
                 self._release_not_begun()  # a claim may have been under way
             self._release_not_begun()
-            self._must_end_at(time.monotonic() + SETTLE_AT_MOST)
+            cut_at = time.monotonic() + SETTLE_AT_MOST
+            self._must_end_at(cut_at)
             self._clean = not self._abandon_running()
             self._settle_the_last()
             self._call_on_stop()
@@ -332,7 +333,7 @@ class WorkerRun(ABC):
                 ring()
             self._over.set()
             self._coroutines.close()
-            last = time.monotonic() + END_AT_MOST
+            last = min(time.monotonic() + END_AT_MOST, cut_at + CUT_AT_MOST)
             waited_for = [
                 thread for thread, state in zip(self._workers, list(self._threads), strict=False)
                 if not state.at_work and not state.hanging
@@ -374,8 +375,11 @@ class WorkerRun(ABC):
     def _settle_the_last(self) -> None:
         """Let the lease keeper settle what there is, while there is time."""
         until = time.monotonic() + SETTLE_AT_MOST
-        while self._unsettled() and time.monotonic() < until:
+        while (self._unsettled() or self._delivering()) and time.monotonic() < until:
             time.sleep(0.005)
+
+    def _delivering(self) -> bool:
+        return self._scheduler is not None and self._scheduler.delivering
 
     def _unsettled(self) -> int:
         return 0 if self._scheduler is None else sum(len(box.outcomes) for box in self._scheduler.boxes)

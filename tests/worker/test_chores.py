@@ -170,9 +170,9 @@ def test_polling_alone_finds_what_comes(box: Box, make: MakeWorker, db: Database
     worker.start()
     time.sleep(0.3)
     message = put(box)
-    until(lambda: status(box, message) == "Done", 2)
+    until(lambda: status(box, message) == "Done")
     later = put(box, due_at=_later(db, 0.4))
-    until(lambda: status(box, later) == "Done", 3)
+    until(lambda: status(box, later) == "Done")
     worker.stop()
 
 
