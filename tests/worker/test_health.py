@@ -11,6 +11,7 @@ import pytest
 import pysqlbox
 from pysqlbox.worker import BoxHealth, Worker, stalls
 from tests.support.database import Database
+from tests.worker import support
 from tests.worker.conftest import MakeWorker
 from tests.worker.proxy import proxy
 from tests.worker.support import Calls, comes, nothing, put, put_many, until
