@@ -209,14 +209,14 @@ def test_a_dead_letter_with_a_strange_reason_is_dead(
 def test_contract_an_exception_retries_until_the_workers_max_attempts_then_dead(
     box: Box, make: MakeWorker, calls: Calls, db: Database
 ) -> None:
-    worker = make(max_attempts=3, backoff=fixed(1))
+    worker = make(max_attempts=3, backoff=fixed(100))
     worker.add_handler("t", calls.handler(ValueError("again")))
     message = put(box)
     for attempt in range(3):
         assert status(box, message) == "Ready"
         worker.drain()
         assert len(calls.all) == attempt + 1
-        db.advance(2)
+        db.advance(101)
     assert status(box, message) == "Failed"
     assert box.get(message).last_error == "ValueError: again"
     assert worker.drain() == 0
@@ -228,11 +228,11 @@ def test_contract_max_attempts_is_the_boxes_setting_unless_the_worker_has_its_ow
     box: Box, make: MakeWorker, calls: Calls, db: Database
 ) -> None:
     box.configure("max_attempts", "2")
-    worker = make(backoff=fixed(1))
+    worker = make(backoff=fixed(100))
     worker.add_handler("t", calls.handler(ValueError("again")))
     message = put(box)
     worker.drain()
-    db.advance(2)
+    db.advance(101)
     assert status(box, message) == "Ready"
     worker.drain()
     assert status(box, message) == "Failed"
