@@ -1,16 +1,19 @@
 """What pysqlbox needs of a database's own settings before it is deployed there.
 
 T-SQL's routines read group members versioned, and were written for the plans of SQL Server 2019: so the
-database has to have READ_COMMITTED_SNAPSHOT on and compatibility level 150. PostgreSQL needs nothing.
+database has to have READ_COMMITTED_SNAPSHOT on and compatibility level 150. PostgreSQL's needs the encoding
+UTF8: whatever text is sent must get through, and in a database of SQL_ASCII nobody knows what text is.
 """
 
 from __future__ import annotations
 
 from pysqlbox.deploy.store import Store
-from pysqlbox.drivers import mssql
+from pysqlbox.drivers import mssql, postgres
 from pysqlbox.errors import InvalidState
 from pysqlbox.names import quote_identifier
 
+#: The only encoding of PostgreSQL's that holds whatever may be in a message, and in the routines.
+ENCODING = "UTF8"
 #: SQL Server 2019's.
 COMPATIBILITY_LEVEL = 150
 #: How whoever deploys all the same says so to the stock yoyo command.
@@ -51,7 +54,16 @@ def judge(name: str, is_versioned: bool, level: int) -> list[str]:
 
 
 def require(store: Store, *, allow: bool) -> list[str]:
-    """Refuse a database whose settings lack something, unless that is allowed; answer what they lack."""
+    """Refuse a database whose settings lack something, unless that is allowed; answer what they lack.
+
+    A PostgreSQL database of another encoding is refused in any case.
+    """
+    if store.dialect == "postgres" and (encoding := postgres.encoding(store.connection)) != ENCODING:
+        raise InvalidState(
+            f"the database's encoding is {encoding}, which does not hold every text, must be {ENCODING}; dump"
+            f" it, create it anew with ENCODING '{ENCODING}' TEMPLATE template0, and restore it there; or"
+            " deploy into a database of its own"
+        )
     found = shortcomings(store)
     if found and not allow:
         raise InvalidState("; ".join(found) + "; or allow it: --allow-unfit-database")

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pysqlbox.drivers.advice import OTHER_PLACE, TRY_AGAIN, UNFORESEEN, USED_UP, access_advice, outage_advice
-from pysqlbox.drivers.url import Target, odbc_string, read_odbc
+from pysqlbox.drivers.url import OWN_NAME, Target, odbc_string, read_odbc
 from pysqlbox.drivers.values import check_text, from_database, is_list, is_records, to_json, to_utc
 from pysqlbox.errors import (
     AccessDenied,
@@ -355,6 +355,8 @@ def _connection_string(target: Target) -> str:
             entries |= {"TDS_Version": "7.4", "ClientCharset": "UTF-8"}
             if "port" not in keys:
                 entries |= {"SERVER": server, "PORT": port if comma else "1433"}
+    if not keys & {"app", "dsn", "filedsn"}:  # a data source may have a name for its programs
+        entries["APP"] = OWN_NAME
     return odbc_string(entries)
 
 

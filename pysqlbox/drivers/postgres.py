@@ -25,7 +25,7 @@ from psycopg.types.string import ByteaLoader, BytesDumper, StrDumperUnknown, Tex
 from psycopg.types.uuid import UUIDLoader
 
 from pysqlbox.drivers.advice import OTHER_PLACE, UNFORESEEN, USED_UP, access_advice, outage_advice
-from pysqlbox.drivers.url import Target
+from pysqlbox.drivers.url import OWN_NAME, Target
 from pysqlbox.drivers.values import check_text, is_list, is_records, to_json, to_utc
 from pysqlbox.errors import (
     AccessDenied,
@@ -168,13 +168,23 @@ def connect(
             autocommit=autocommit,
             prepare_threshold=2 if reused else None,
             connect_timeout=connect_timeout,
-            application_name="pysqlbox",
+            **own_settings(target),
         )
     except psycopg.Error as error:
         raise map_error(error, target) from error
     if isinstance(connection, _Watched):
         connection.overdue = overdue
     return connection
+
+
+def own_settings(target: Target) -> dict[str, Any]:
+    """What a connection of ours has beside what the URL says, in libpq's words.
+
+    Text goes as UTF-8, whatever the environment says: any message must get through. It has a name of ours
+    only if neither the URL, nor a service, nor PGAPPNAME gives it one.
+    """
+    name = {} if "fallback_application_name" in target.dsn else {"fallback_application_name": OWN_NAME}
+    return {"client_encoding": "UTF8", **name}
 
 
 def call(
@@ -342,6 +352,12 @@ def boxes(connection: Connection, schema: str) -> list[str]:
     except psycopg.Error as error:
         raise map_error(error) from error
     return [str(row[0]) for row in rows]
+
+
+def encoding(connection: Connection) -> str:
+    """What the server calls the encoding of the database; it was said when the connection was made."""
+    said = connection.pgconn.parameter_status(b"server_encoding")
+    return said.decode("ascii") if said else ""
 
 
 def run_script(connection: Connection, text: str) -> None:

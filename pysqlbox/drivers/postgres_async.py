@@ -20,6 +20,7 @@ from pysqlbox.drivers.postgres import (
     adapted,
     has_input,
     map_error,
+    own_settings,
     query_text,
 )
 
@@ -46,7 +47,7 @@ async def connect(target: Target, *, connect_timeout: int = 10) -> Connection:
             autocommit=True,
             prepare_threshold=2,
             connect_timeout=connect_timeout,
-            application_name="pysqlbox",
+            **own_settings(target),
         )
     except psycopg.Error as error:
         raise map_error(error, target) from error

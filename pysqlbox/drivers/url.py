@@ -19,6 +19,8 @@ _SECRET_KEYS = {"pwd", "password", "accesstoken"}
 _LIBPQ_KEYS = {"host", "hostaddr", "dbname", "service"}
 _TIMEOUT_KEYS = {"query_timeout", "querytimeout"}
 _LONGEST_TIMEOUT = 86_400
+#: What the server calls a connection to which nobody has given another name.
+OWN_NAME = "pysqlbox"
 #: As SQLAlchemy has it: mssql:///?odbc_connect=<the ODBC string, quoted>.
 WRAPPED = "odbc_connect"
 _FORMS = "postgresql://user:password@host:port/db, mssql://user:password@host:port/db or an ODBC string"

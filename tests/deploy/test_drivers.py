@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import uuid
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
 
-from pysqlbox.drivers import Target, connect, driver_for, parse_url
+from pysqlbox.drivers import Target, connect, driver_for, parse_url, postgres_async
 from pysqlbox.errors import (
     DatabaseUnavailable,
     InvalidArgument,
@@ -18,7 +20,7 @@ from pysqlbox.errors import (
     PysqlboxError,
     SchemaMismatch,
 )
-from tests.support.database import execute_once, server_version
+from tests.support.database import execute_once, run_sql, server_version
 
 ECHO = {
     "postgres": """
@@ -190,3 +192,42 @@ def test_unreachable_server(caller: Caller) -> None:
     )
     with pytest.raises(DatabaseUnavailable, match="there:"):
         connect(gone, connect_timeout=3)
+
+
+NAMED = {
+    "postgres": "SELECT current_setting('application_name') AS name",
+    "mssql": "SELECT program_name AS name FROM sys.dm_exec_sessions WHERE session_id = @@SPID",
+}
+
+
+def _name_of(target: Target) -> str:
+    with contextlib.closing(driver_for(target.dialect).connect(target, autocommit=True)) as connection:
+        return str(run_sql(connection, target.dialect, NAMED[target.dialect])[0]["name"])
+
+
+def test_a_connection_has_the_name_that_it_is_given(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = parse_url(empty_url)
+    assert _name_of(target) == "pysqlbox"
+    if target.dialect == "mssql":
+        assert _name_of(replace(target, dsn=f"{target.dsn};App=shop")) == "shop"
+        return
+    between = " " if "://" not in target.dsn else "&" if "?" in target.dsn else "?"
+    assert _name_of(replace(target, dsn=f"{target.dsn}{between}application_name=shop")) == "shop"
+    assert _name_of(replace(target, dsn=f"{target.dsn}{between}fallback_application_name=shop")) == "shop"
+    monkeypatch.setenv("PGAPPNAME", "from the environment")
+    assert _name_of(target) == "from the environment"
+
+
+@pytest.mark.dialect("postgres")
+def test_an_asynchronous_connection_has_the_name_that_it_is_given(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def name() -> str:
+        connection = await postgres_async.connect(parse_url(empty_url))
+        async with connection:
+            row = await (await connection.execute(NAMED["postgres"])).fetchone()
+            return str(row[0]) if row else ""
+
+    assert asyncio.run(name()) == "pysqlbox"
+    monkeypatch.setenv("PGAPPNAME", "from the environment")
+    assert asyncio.run(name()) == "from the environment"

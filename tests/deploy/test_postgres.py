@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
@@ -18,13 +19,16 @@ from urllib.parse import parse_qs, quote, urlsplit
 import psycopg
 import pytest
 
+import pysqlbox
+from pysqlbox.cli import main
 from pysqlbox.deploy.migrate import migrate
 from pysqlbox.drivers.postgres import connect
 from pysqlbox.drivers.url import parse_url
-from pysqlbox.errors import AccessDenied, DatabaseUnavailable, PysqlboxError
+from pysqlbox.errors import AccessDenied, DatabaseUnavailable, InvalidState, PysqlboxError
 from pysqlbox.names import NamedBox
 from tests.deploy.release import Release
 from tests.support.database import execute_once
+from tests.support.engines import Engine
 
 PGBOUNCER = shutil.which("pgbouncer") or "/usr/sbin/pgbouncer"
 pytestmark = pytest.mark.dialect("postgres")
@@ -195,3 +199,36 @@ def wait_for(url: str) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_database_that_does_not_hold_every_text_is_refused(
+    engine: Engine, capsys: pytest.CaptureFixture[str], encoding: str
+) -> None:
+    name = f"pysqlbox_test_{uuid.uuid4().hex[:12]}"
+    engine.execute(
+        f"CREATE DATABASE {name} ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    )
+    try:
+        url = engine.database_url(name)
+        for allow in (False, True):
+            with pytest.raises(InvalidState, match=rf"encoding is {encoding}.*ENCODING 'UTF8'"):
+                migrate(url, allow_unfit_database=allow)
+        for command in ("migrate", "status"):
+            with pytest.raises(SystemExit, match="2"):
+                main([command, "--url", url])
+            said = capsys.readouterr().err
+            assert encoding in said
+            assert "restore it there" in said
+        assert execute_once(url, "SELECT 1 FROM pg_namespace WHERE nspname = 'infra'") == []
+    finally:
+        engine.drop_database(name)
+
+
+def test_the_environments_encoding_is_not_ours(empty_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PGCLIENTENCODING", "SQL_ASCII")
+    migrate(empty_url)
+    with pysqlbox.connect(empty_url) as db:
+        assert db.outbox.enqueue("t", "ж").outcome == "created"
+        (message,) = db.outbox.claim(uuid.uuid4())
+        assert message.payload == "ж"

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pysqlbox.drivers import mssql
+from pysqlbox.drivers import Target, mssql
+from pysqlbox.drivers.url import read_odbc
 
 ALL = ["SQLite3", "FreeTDS", "ODBC Driver 17 for SQL Server", "ODBC Driver 18 for SQL Server"]
 
@@ -36,3 +37,17 @@ def test_microsofts_go_before_freetds(
     found = [Path(name).name for name in mssql.installed_drivers()]
     assert (found[0], found[-1]) == (first, last)
     assert len(found) == len(set(known) - {"SQLite3"}) + 1
+
+
+@pytest.mark.parametrize(
+    ("dsn", "names"),
+    [
+        ("SERVER=h;UID=u", ["pysqlbox"]),
+        ("SERVER=h;app=shop", ["shop"]),
+        ("DSN=shop", []),
+    ],
+)
+def test_a_program_that_has_a_name_keeps_it(dsn: str, names: list[str]) -> None:
+    target = Target("mssql", dsn, "there", driver="FreeTDS")
+    entries = read_odbc(mssql._connection_string(target))
+    assert [value for key, value in entries.items() if key.lower() == "app"] == names
