@@ -8,12 +8,16 @@ import random
 import time
 import uuid
 from collections.abc import Iterable
+from typing import TYPE_CHECKING, cast
 
 from pysqlbox.stores.scheduler import StoresScheduler
 from pysqlbox.stores.served import LeaningStore
 from pysqlbox.worker.caretaker import BATCH, Caretaker, Chore, first_at
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.timetable import Timetable
+
+if TYPE_CHECKING:
+    from pysqlbox.stores.served import StoreBox
 
 __all__ = ["Cares", "StoreCare"]
 
@@ -57,6 +61,9 @@ class StoreCare(Caretaker):
 
     def prepare(self, now: float) -> bool:
         """Whether step() has anything to do; what is due and not worth it is put off."""
+        for timetable in self._timetables:
+            if timetable.next_at <= now < timetable.due_at and self._is_unchanged(timetable, now):
+                timetable.put_off(now)
         for chore in self._chores:
             if chore.next_at <= now and id(chore) not in self._more and not self._is_worth(chore, now):
                 chore.next_at = now + chore.every_seconds * self._stretch * random.uniform(0.9, 1.1)
@@ -79,6 +86,13 @@ class StoreCare(Caretaker):
         """Take the worker out of the register."""
         self._connection = connection
         self._leave()
+
+    @staticmethod
+    def _is_unchanged(timetable: Timetable, now: float) -> bool:
+        """Whether nobody has set a schedule since it was looked at. Now and then it is looked at anyway."""
+        box = cast("StoreBox", timetable.served)
+        seldom = SELDOM * timetable.look_seconds
+        return now - timetable.looked_at < seldom and box.is_unplanned(timetable.looked_at, now)
 
     def _is_worth(self, chore: Chore, now: float) -> bool:
         """Whether there was work since it was done last, or that is long ago."""

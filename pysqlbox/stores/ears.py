@@ -24,7 +24,7 @@ def listen(kept: Kept, wake: Callable[[ServedBox], None]) -> None:
     heard_of = {channel for channel, box in database.boxes.items() if not box.opens}
     if not heard_of or (database.is_heard and database.heard >= heard_of):
         return
-    if database.server.is_over and not kept.used_at:
+    if database.server.is_over and not kept.used_at and not database.is_busy:
         return  # it may have to make way at once
     connection: PostgresConnection = kept.worker  # type: ignore[assignment]  # PostgreSQL's
 
@@ -35,7 +35,7 @@ def listen(kept: Kept, wake: Callable[[ServedBox], None]) -> None:
 
     text = ";".join(f"LISTEN {quote_identifier('postgres', channel)}" for channel in sorted(heard_of))
     before = database.ear
-    raw, name = connection.listen(text, heard)
-    kept.ear, database.ear, database.heard, database.name = raw, kept, heard_of, name
+    kept.ear = connection.listen(text, heard)
+    database.ear, database.heard = kept, heard_of
     if before is not None and before is not kept:
         before.ear = None  # it goes on listening, which wakes nobody twice

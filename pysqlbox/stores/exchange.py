@@ -24,9 +24,13 @@ from pysqlbox.worker.served_box import NEVER, ServedBox
 
 if TYPE_CHECKING:
     from pysqlbox.boxes import AnyBox
+    from pysqlbox.worker.database_postgres import PostgresConnection
     from pysqlbox.worker.worker_thread import WorkerThread
 
 __all__ = ["StoresExchange"]
+
+#: How often the server's clock is compared with ours.
+CLOCK_SECONDS = 30.0
 
 MakeBoxes = Callable[[LeaningStore, "list[AnyBox]"], "list[StoreBox]"]
 
@@ -74,6 +78,8 @@ class StoresExchange(Exchange):
         try:
             with store.connection() as connection:
                 boxes = self._find_boxes(store, connection)
+                if store.place.is_postgres and store.place.name is None:
+                    store.place.name = cast("PostgresConnection", connection).database_name()
         except PysqlboxError as error:
             self._failed(box, Outcomes(), error)
             return
@@ -109,19 +115,24 @@ class StoresExchange(Exchange):
         each = cast(StoreBox, box)
         store = each.store
         if messages:
-            store.lent.worked_at = time.monotonic()
-            each.due = NEVER
+            store.place.worked_at = time.monotonic()
+            store.place.has_untold |= each.is_quiet  # whoever is told of something is not quiet
+            each.due, each.is_due_known = NEVER, False
             return
+        each.is_due_known = False
         try:
             if each.is_quiet:
                 each.due = self._next_due(each, connection)
+                each.is_due_known = True
         except PysqlboxError as error:  # the claim itself went well
             each.log.debug("%s: when it is due is not known: %s", each.name, error)
 
     def _next_due(self, box: StoreBox, connection: WorkerConnection) -> float:
         """When a message becomes due or a lease ends, by our clock."""
         place = box.store.place
-        if box.queue.kind == "outbox":
+        now = time.monotonic()
+        if box.queue.kind == "outbox" and now - place.compared_at > CLOCK_SECONDS:
+            place.compared_at = now
             (clock,) = connection.call(f"{box.name}_schedule_next", {})
             place.ahead = _aware(clock["now_at"]).timestamp() - time.time()
         (row,) = connection.call(f"{box.name}_next_due", {})

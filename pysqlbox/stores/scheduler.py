@@ -43,7 +43,9 @@ class StoresScheduler(Scheduler):
     def __init__(self, strategy: Strategy, *, threads: int, coroutines: Coroutines | None = None) -> None:
         super().__init__([], threads=threads, coroutines=coroutines)
         self.turns = threads
-        self.stores: list[LeaningStore] = []
+        self.stores: dict[LeaningStore, None] = {}
+        #: Those that somebody talks to, or that had messages when somebody last did.
+        self._visited: set[LeaningStore] = set()
         #: How many threads may be with stores that may take long to answer.
         self.lanes = max(1, threads // 2)
         self._doubtful = 0
@@ -59,7 +61,7 @@ class StoresScheduler(Scheduler):
     def add_store(self, store: LeaningStore) -> None:
         """Serve another store."""
         with self._changed:
-            self.stores.append(store)
+            self.stores[store] = None
             self._add_boxes(store.boxes)
             self._changed.notify()
 
@@ -86,7 +88,8 @@ class StoresScheduler(Scheduler):
             if any(assignment.box.store is store for assignment in self.ready):
                 return False
             self._remove_boxes(store)
-            self.stores.remove(store)
+            del self.stores[store]
+            self._visited.discard(store)
             return True
 
     def _add_boxes(self, boxes: Iterable[StoreBox]) -> None:
@@ -123,8 +126,11 @@ class StoresScheduler(Scheduler):
                 box.idle_looks += 1
                 if box.idle_looks > 1:  # what a thread is just picking up is not seen the first time
                     del self._hot[box]
-                    box.cold_at = box.next_poll
-                    heapq.heappush(self._cold, (box.next_poll, next(self._numbers), box))
+                    self._put_away(box)
+
+    def _put_away(self, box: StoreBox) -> None:
+        box.cold_at = box.next_poll
+        heapq.heappush(self._cold, (box.next_poll, next(self._numbers), box))
 
     def _heat(self, box: StoreBox) -> None:
         box.cold_at = None
@@ -135,7 +141,11 @@ class StoresScheduler(Scheduler):
         cold = self._cold
         while cold and (cold[0][0] <= now or cold[0][2].cold_at != cold[0][0]):
             at, _, box = heapq.heappop(cold)
-            if box.cold_at == at:
+            if box.cold_at != at:
+                continue
+            if box.put_off(now):
+                self._put_away(box)
+            else:
                 self._heat(box)
         return cold[0][0] if cold else NEVER
 
@@ -198,7 +208,7 @@ class StoresScheduler(Scheduler):
         if doubtful and self._choices % DOUBTFUL_EVERY == 0:
             return min(doubtful, key=lambda store: (store.failures, waiting[store][0]))
         healthy = {store.key: store for store in ordered if not store.suspect}
-        going = {store.key for store in self.stores if self._is_going(store)}
+        going = {store.key for store in self._visited if self._is_going(store)}
         try:
             key = self._strategy.choose(list(healthy), going)
             found = None if key is None else healthy[key]
@@ -227,6 +237,7 @@ class StoresScheduler(Scheduler):
         super()._begin_turn(thread, box)
         store = cast(StoreBox, box).store
         store.visits += 1
+        self._visited.add(store)
         thread.is_doubtful = store.suspect
         self._doubtful += thread.is_doubtful
 
@@ -234,6 +245,8 @@ class StoresScheduler(Scheduler):
         """A thread talks to a store no more."""
         with self._changed:
             box.store.visits -= 1
+            if not box.store.visits and not box.store.has_more:
+                self._visited.discard(box.store)
             self._doubtful -= thread.is_doubtful
             thread.is_doubtful = False
 

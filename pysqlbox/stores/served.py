@@ -37,6 +37,8 @@ AFTERWARDS = (0.03, 0.3)
 TRANSACTION_WAIT_SECONDS = 30.0
 #: Where one question tells which boxes of a database are to be asked, each is asked so much more seldom.
 SURVEYED = 30.0
+#: A box of a database into which nothing is written is asked all the same after so many sweeps.
+PUT_OFF = 30
 #: A call that has taken so long makes a store a slow one.
 SLOW_SECONDS = 1.0
 
@@ -172,6 +174,11 @@ class StoreBox(ServedBox):
         self.empties = 0
         #: When a message becomes due, or a lease ends.
         self.due = NEVER
+        self.is_due_known = False
+        #: When the last claim began, and the last of those that proved that nothing waits.
+        self.began_at = self.empty_at = float("-inf")
+        #: Where a survey tells of each box by itself: when messages last came, and when a schedule was set.
+        self.written_at = self.planned_at = float("-inf")
         #: Whether topics were left out of the last claim, whose handlers had no place.
         self.is_partial = False
         #: Where it is kept while nothing is to be done: see the scheduler.
@@ -190,12 +197,19 @@ class StoreBox(ServedBox):
             return (self.next_poll if self.failures else now) if self.outcomes else NEVER
         return super().due_at(now)
 
+    def being_asked(self, now: float) -> None:
+        """As any box; when that was is remembered."""
+        super().being_asked(now)
+        self.began_at = now
+
     def schedule(self, asked: int, got: int, now: float) -> None:
         """Set the time of the next claim by what this one brought."""
         if got:
             self.empties = 0
+            self.empty_at = float("-inf")
             super().schedule(asked, got, now)
             return
+        self.empty_at = self.began_at if self.is_due_known and not self.is_partial else float("-inf")
         self.full = False
         self.empties += 1
         self.next_poll = min(now + self._pause(), max(self.due, now))
@@ -205,20 +219,48 @@ class StoreBox(ServedBox):
         """Whether nothing has come for so long that due times are worth asking for."""
         return self.empties >= len(AFTERWARDS)
 
+    def put_off(self, now: float) -> bool:
+        """Put off the next claim, whose time has come, if the last one found nothing and nothing was written
+        into its database since; whether it was. Now and then it is asked all the same.
+        """
+        if not self._is_told(now):
+            return False
+        self.next_poll = min(now + self._sweep(), self.due)
+        return True
+
+    def is_unplanned(self, since: float, now: float) -> bool:
+        """Whether nobody has set a schedule since then, as far as statistics tell."""
+        place = self.store.place
+        if place.is_surveyed:
+            return self.planned_at < since
+        return place.is_postgres and place.server.is_watched and place.is_unchanged(since, now)
+
+    def _is_told(self, now: float) -> bool:
+        place = self.store.place
+        return (
+            not self.failures and not self.outcomes and not self.store.is_leaving and self.due > now
+            and now - self.empty_at < PUT_OFF * self._sweep()
+            and place.is_postgres and place.server.is_watched
+            and place.is_unchanged(self.empty_at, now, self.written_at if place.is_surveyed else None)
+        )  # fmt: skip
+
     def _pause(self) -> float:
         shortest = self.settings.poll_seconds
         if self.empties <= len(AFTERWARDS):
             return min(AFTERWARDS[self.empties - 1], shortest)
         server = self.store.place.server
-        sweep = self.sweep_seconds * random.uniform(0.8, 1.0)
+        sweep = self._sweep()
         if server.is_over:
             return sweep
         if not self.store.place.is_postgres or not server.is_watched:
             return min(2 * shortest, sweep)
-        if self.store.place.is_surveyed:
-            sweep *= SURVEYED
         # It is told of what comes, so these only make sure, less and less often.
         return min(2.0 ** min(self.empties - len(AFTERWARDS), 10) * shortest, sweep)
+
+    def _sweep(self) -> float:
+        """The time between two claims of which nobody has to tell; not the same for all, nor each time."""
+        stretch = SURVEYED if self.store.place.is_surveyed else 1.0
+        return self.sweep_seconds * stretch * random.uniform(0.8, 1.0)
 
     def _pause_after(self, failures: int, away: float) -> float:  # noqa: ARG002  # others do not notice
         """Twice as long after each failure: there are other stores to ask meanwhile."""

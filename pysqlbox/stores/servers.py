@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Kept", "NoRoom", "ServedDatabase", "Server", "server_name"]
 
-#: A connection that makes way although it was busy so recently means that the budget is small.
+#: A database from which messages came so recently is busy: that its connection makes way means that the
+#: budget is small.
 BUSY_SECONDS = 10.0
+#: What statistics said longer ago does not count as now.
+FRESH_SECONDS = 3.0
 
 
 class NoRoom(DatabaseUnavailable):
@@ -47,7 +50,7 @@ def server_name(target: Target) -> str:
 class Kept:
     """A connection within a server's budget."""
 
-    __slots__ = ("database", "ear", "raw", "used_at", "worked_at", "worker")
+    __slots__ = ("database", "ear", "raw", "used_at", "worker")
 
     def __init__(self, database: ServedDatabase) -> None:
         self.database = database
@@ -58,7 +61,6 @@ class Kept:
         #: The driver's connection on which this one listens, if it does.
         self.ear: Any = None
         self.used_at = 0.0
-        self.worked_at = float("-inf")
 
     def close(self) -> None:
         """Close it, if it is open."""
@@ -87,16 +89,40 @@ class ServedDatabase:
         #: The connection that listens for its boxes, and the channels that it listens to.
         self.ear: Kept | None = None
         self.heard: set[str] = set()
+        #: When messages were last claimed there.
+        self.worked_at = float("-inf")
         #: Whether one question, now and then, tells which of its boxes are to be asked.
         self.is_surveyed = False
-        #: By how many seconds the server's clock is ahead of ours.
+        #: When its statistics last told of something written; and when they were last known to tell of all.
+        self.changed_at = time.monotonic()
+        self.complete_at = float("-inf")
+        #: When its boxes were last woken for that, and how long not again; and whether messages came of which
+        #: nobody had told.
+        self.woken_at = float("-inf")
+        self.pause = 0.0
+        self.has_untold = False
+        #: By how many seconds the server's clock is ahead of ours, and when that was found out.
         self.ahead = 0.0
+        self.compared_at = float("-inf")
 
     @property
     def is_heard(self) -> bool:
         """Whether it can tell us of what comes."""
         ear = self.ear
         return ear is not None and ear.ear is not None and not ear.ear.closed
+
+    def is_unchanged(self, since: float, now: float, changed_at: float | None = None) -> bool:
+        """Whether nothing was written there since then, as far as could be told just now.
+
+        ``changed_at``: when what matters was last written, if that is not the whole database.
+        """
+        changed_at = self.changed_at if changed_at is None else changed_at
+        return changed_at < since and self.complete_at > max(since, now - FRESH_SECONDS)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether messages came from there a moment ago."""
+        return time.monotonic() - self.worked_at < BUSY_SECONDS
 
     @property
     def is_postgres(self) -> bool:
@@ -177,17 +203,25 @@ class Server:
             self._open -= 1
             self._changed.notify()
 
-    def ears(self) -> list[Kept]:
-        """The connections that listen and that nobody uses."""
+    def processes(self) -> list[int]:
+        """The server's processes of the connections that nobody uses just now."""
         with self._changed:
-            return [kept for kept in self._free if kept.ear is not None]
+            found = [getattr(kept.worker, "process", None) for kept in self._free]
+        return [each for each in found if each is not None]
+
+    def ears(self) -> list[tuple[Kept, Any]]:
+        """The connections that listen and that nobody uses, each with the driver's."""
+        with self._changed:
+            pairs = [(kept, kept.ear) for kept in self._free]
+        return [(kept, ear) for kept, ear in pairs if ear is not None]
 
     def hear(self, kept: Kept) -> tuple[list[str], bool]:
         """The channels on which something has come, of a connection that nobody uses; whether it is alive."""
         with self._changed:
-            if kept not in self._free or kept.ear is None:
+            ear = kept.ear
+            if kept not in self._free or ear is None:
                 return [], True
-            link = kept.ear.pgconn
+            link = ear.pgconn
             found = []
             try:
                 link.consume_input()
@@ -196,7 +230,7 @@ class Server:
             except Exception:  # noqa: BLE001  # whatever libpq says, it is of no more use
                 found, alive = [], False
             else:
-                alive = kept.ear.closed is False and link.status == 0
+                alive = ear.closed is False and link.status == 0
             if not alive:
                 self._free.remove(kept)
                 self._open -= 1
@@ -238,10 +272,9 @@ class Server:
                     self._open += 1
                     break
                 if self._free:
-                    evicted = min(self._free, key=lambda each: (each.ear is not None, each.used_at))
+                    evicted = self._least_worth()
                     self._free.remove(evicted)
-                    if evicted.ear and time.monotonic() - evicted.worked_at < BUSY_SECONDS:
-                        self.crowded += 1
+                    self.crowded += self._serves_busy(evicted)
                     break
                 left = until - time.monotonic()
                 if left <= 0:
@@ -253,6 +286,18 @@ class Server:
         if not raw:
             kept.worker = database.calls.open()
         return kept
+
+    @staticmethod
+    def _serves_busy(kept: Kept) -> bool:
+        """Whether it is the one connection by which messages of a busy database come."""
+        return kept.database.is_busy and (kept.database.ear is kept or not kept.database.is_heard)
+
+    def _least_worth(self) -> Kept:
+        """Which of the free ones makes way: the longest unused one; those that messages come from, last."""
+        return min(
+            self._free,
+            key=lambda kept: (kept.database.worked_at if self._serves_busy(kept) else 0.0, kept.used_at),
+        )
 
     def _find(self, database: ServedDatabase, raw: bool) -> Kept | None:
         """A free one of that database; the one that listens first, so that it stays."""

@@ -12,7 +12,7 @@ from pysqlbox.stores.servers import ServedDatabase, Server
 
 if TYPE_CHECKING:
     from pysqlbox.stores.served import StoreBox
-    from pysqlbox.worker.database_postgres import PostgresConnection
+    from pysqlbox.worker.database_postgres import PostgresConnection, Tables
 
 __all__ = ["MANY_BOXES", "Survey"]
 
@@ -20,6 +20,8 @@ __all__ = ["MANY_BOXES", "Survey"]
 MANY_BOXES = 50
 #: A question may last so long.
 LIMIT_SECONDS = 5.0
+#: A schema that was dropped and deployed again has other tables: after so many questions they are looked up.
+RESOLVE_EVERY = 30
 
 
 class Survey:
@@ -32,7 +34,9 @@ class Survey:
     def __init__(self, scheduler: StoresScheduler, sweep_seconds: float) -> None:
         self._scheduler = scheduler
         self._sweep_seconds = sweep_seconds
-        self._seen: dict[ServedDatabase, dict[str, int]] = {}
+        self._seen: dict[ServedDatabase, dict[str, tuple[int, int]]] = {}
+        #: The tables of each database's boxes, for which boxes, and for how many questions more.
+        self._tables: dict[ServedDatabase, tuple[set[str], Tables, int]] = {}
         self._next_at: dict[ServedDatabase, float] = {}
 
     def look(self, server: Server, meanwhile: Callable[[], None]) -> None:
@@ -41,6 +45,7 @@ class Survey:
         databases = list(server.databases.values())
         for gone in [each for each in self._seen if each.server is server and each not in databases]:
             del self._seen[gone], self._next_at[gone]
+            self._tables.pop(gone, None)
         for database in databases:
             if not database.is_postgres or self._next_at.get(database, 0.0) > now:
                 continue
@@ -51,21 +56,50 @@ class Survey:
                 continue
             try:
                 with server.lend(database, limit=LIMIT_SECONDS, meanwhile=meanwhile) as kept:
-                    found = cast("PostgresConnection", kept.worker).written(
-                        {channel: (box.store.deployment.schema, box.name) for channel, box in boxes.items()}
-                    )
+                    found = self._ask(database, boxes, cast("PostgresConnection", kept.worker))
             except PysqlboxError:
                 self._forget(database)
                 continue
             before = self._seen.get(database)
             self._seen[database] = found
-            self._wake(
-                [boxes[each] for each in found if before is not None and found[each] != before.get(each, 0)]
-            )
+            if before is not None:
+                self._compare(boxes, before, found, time.monotonic())
             database.is_surveyed = True
+
+    def _ask(
+        self, database: ServedDatabase, boxes: dict[str, StoreBox], connection: PostgresConnection
+    ) -> dict[str, tuple[int, int]]:
+        """What was written into each box; which tables it has is found out anew every now and then."""
+        known, tables, left = self._tables.get(database, (set(), None, 0))
+        if tables is None or left <= 0 or known != boxes.keys():
+            names = {channel: (box.store.deployment.schema, box.name) for channel, box in boxes.items()}
+            known, tables, left = set(names), connection.tables(names), RESOLVE_EVERY
+        self._tables[database] = known, tables, left - 1
+        return connection.written(tables)
+
+    def _compare(
+        self,
+        boxes: dict[str, StoreBox],
+        before: dict[str, tuple[int, int]],
+        found: dict[str, tuple[int, int]],
+        now: float,
+    ) -> None:
+        """Ask for work where something was written."""
+        woken = []
+        for channel, (work, planned) in found.items():
+            work_before, planned_before = before.get(channel, (0, 0))
+            if planned != planned_before:
+                boxes[channel].planned_at = now
+            if work < work_before:  # the tables are gone: the schema may have others now
+                self._tables.pop(boxes[channel].store.place, None)
+            if work != work_before:
+                boxes[channel].written_at = now
+                woken.append(boxes[channel])
+        self._wake(woken)
 
     def _forget(self, database: ServedDatabase) -> None:
         """Its boxes are asked one by one again."""
+        self._tables.pop(database, None)
         if database.is_surveyed:
             database.is_surveyed = False
             self._wake(list(database.boxes.values()))

@@ -28,22 +28,33 @@ __all__ = ["PostgresConnection"]
 #: The answers of a pooler that does not carry prepared statements along, and after routines have changed.
 _NOT_PREPARED = {"26000", "42P05", "0A000"}
 
-#: What comes into boxes, and topics that are handed out again. Statistics are for everybody to read.
-WRITTEN = """
-    SELECT b.position, sum(CASE t.name
-        WHEN 'paused' THEN pg_stat_get_tuples_deleted(o.oid)
-        ELSE pg_stat_get_tuples_inserted(o.oid)
-    END)::bigint
+#: The tables of boxes whose statistics tell of work and of schedules, by name, one by one: a join would read
+#: the whole catalog, which is large where boxes are many.
+TABLES = """
+    SELECT b.position::int4, t.name, to_regclass(format('%%I.%%I', b.schema, b.name || '_' || t.name))::oid
     FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS b (schema, name, position)
-    CROSS JOIN (VALUES ('ready'), ('scheduled'), ('group_member'), ('lease'), ('paused')) AS t (name)
-    CROSS JOIN LATERAL (
-        -- By name, one by one: a join would read the whole catalog, which is large where boxes are many.
-        SELECT to_regclass(format('%%I.%%I', b.schema, b.name || '_' || t.name))::oid AS oid
-        OFFSET 0
-    ) AS o
-    WHERE o.oid IS NOT NULL
-    GROUP BY b.position
+    CROSS JOIN (
+        VALUES ('ready'), ('scheduled'), ('group_member'), ('lease'), ('paused'), ('schedules')
+    ) AS t (name)
 """
+#: What comes into boxes, and topics that are handed out again; and what was done to schedules. Statistics are
+#: for everybody to read.
+WRITTEN = """
+    SELECT
+        t.position,
+        coalesce(sum(CASE t.name
+            WHEN 'paused' THEN pg_stat_get_tuples_deleted(t.oid)
+            ELSE pg_stat_get_tuples_inserted(t.oid)
+        END) FILTER (WHERE t.name <> 'schedules'), 0)::bigint,
+        coalesce(sum(
+            pg_stat_get_tuples_inserted(t.oid) + pg_stat_get_tuples_updated(t.oid)
+            + pg_stat_get_tuples_deleted(t.oid)
+        ) FILTER (WHERE t.name = 'schedules'), 0)::bigint
+    FROM unnest(%s::int4[], %s::text[], %s::oid[]) AS t (position, name, oid)
+    GROUP BY t.position
+"""
+#: A table of a box: which box, which table, and its oid.
+Tables = tuple[list[str], list[int], list[str], list[int]]
 
 
 class _HeadersLoader(Loader):
@@ -126,16 +137,30 @@ class PostgresConnection:
             self.close()
             raise postgres.map_error(error) from error
 
-    def listen(
-        self, text: str, heard: Callable[[psycopg.Notify], None]
-    ) -> tuple[psycopg.Connection[Any], str]:
-        """Run LISTEN commands, and tell of what comes while calls go on; the connection and its database."""
+    def database_name(self) -> str:
+        """What the server calls the database: a pooler may have another name for it."""
+        try:
+            with self.calls.one():
+                row = self._connected().execute("SELECT pg_catalog.current_database()").fetchone()
+        except psycopg.Error as error:
+            self.close()
+            raise postgres.map_error(error) from error
+        return str(row[0]) if row else ""
+
+    @property
+    def process(self) -> int | None:
+        """The number of the server's process, while there is a connection."""
+        connection = self._connection
+        return None if connection is None or connection.closed else connection.info.backend_pid
+
+    def listen(self, text: str, heard: Callable[[psycopg.Notify], None]) -> psycopg.Connection[Any]:
+        """Run LISTEN commands, and tell of what comes while calls go on; the driver's connection."""
         try:
             with self.calls.one():
                 connection = self._connected()
                 connection.execute(text.encode())
                 connection.add_notify_handler(heard)
-                return connection, connection.info.dbname
+                return connection
         except psycopg.Error as error:
             self.close()
             raise postgres.map_error(error) from error
@@ -155,24 +180,27 @@ class PostgresConnection:
             raise postgres.map_error(error) from error
         return None if row is None else str(row[0])
 
-    def written(self, boxes: Mapping[str, tuple[str, str]]) -> dict[str, int]:
-        """How many rows were ever written into the tables of boxes where work may wait, as statistics tell.
+    def tables(self, boxes: Mapping[str, tuple[str, str]]) -> Tables:
+        """The tables whose statistics written() reads; ``boxes``: schema and name of each, by its key."""
+        names = list(boxes.values())
+        rows = self._rows(TABLES, ([schema for schema, _ in names], [name for _, name in names]))
+        found = [row for row in rows if row[2] is not None]
+        return list(boxes), [row[0] for row in found], [row[1] for row in found], [row[2] for row in found]
 
-        ``boxes``: schema and name of each, by what the answer is to name it by.
+    def written(self, tables: Tables) -> dict[str, tuple[int, int]]:
+        """By box, how many rows were ever written into the tables where work may wait, and how often its
+        schedules were changed, as statistics tell.
         """
-        keys = list(boxes)
-        names = [boxes[key] for key in keys]
+        keys, *columns = tables
+        return {keys[row[0] - 1]: (row[1], row[2]) for row in self._rows(WRITTEN, columns)}
+
+    def _rows(self, text: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         try:
             with self.calls.one():
-                rows = (
-                    self._connected()
-                    .execute(WRITTEN, ([schema for schema, _ in names], [name for _, name in names]))
-                    .fetchall()
-                )
+                return self._connected().execute(text.encode(), values).fetchall()
         except psycopg.Error as error:
             self.close()
             raise postgres.map_error(error) from error
-        return {keys[position - 1]: int(count) for position, count in rows}
 
     def notify(self, channel: str) -> None:
         """Notify a channel."""

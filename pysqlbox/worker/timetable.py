@@ -36,15 +36,19 @@ class Timetable:
     def __init__(self, served: ServedBox, look_seconds: float) -> None:
         """``look_seconds``: how long what somebody else sets may stay unnoticed."""
         self.box = served.name
-        self._served = served
+        self.served = served
         self.next_at = time.monotonic() + random.uniform(0, SCATTER_SECONDS)
-        self._look_seconds = look_seconds
+        self.look_seconds = look_seconds
+        #: When it was last looked at, and when something is due, as far as was known then.
+        self.looked_at = float("-inf")
+        self.due_at = float("inf")
         self._log = served.log
         self._complained: dict[str, float] = {}
 
     def look(self, connection: Caller, scheduler: Scheduler) -> None:
         """Fire what is due, and find out when to look again."""
-        self.next_at = time.monotonic() + self._look_seconds * random.uniform(0.9, 1.1)
+        self.looked_at, self.due_at = time.monotonic(), float("inf")
+        self.put_off(self.looked_at)
         served: dict[str, datetime | None] = {}
         clock = self._clock(connection)
         while clock.is_due and not scheduler.stopping:
@@ -61,7 +65,12 @@ class Timetable:
             clock = self._clock(connection)
         if clock.next_at is not None:
             wait = (clock.next_at - clock.now_at).total_seconds() + random.uniform(0, SCATTER_SECONDS)
-            self.next_at = min(self.next_at, time.monotonic() + wait)
+            self.due_at = time.monotonic() + wait
+            self.next_at = min(self.next_at, self.due_at)
+
+    def put_off(self, now: float) -> None:
+        """Look again when the next look is due, or something is."""
+        self.next_at = min(now + self.look_seconds * random.uniform(0.9, 1.1), self.due_at)
 
     def _serve(self, connection: Caller, scheduler: Scheduler, schedule: Schedule, now: datetime) -> None:
         """Fire one schedule; what is wrong with it must not cost the others."""
@@ -95,8 +104,8 @@ class Timetable:
             if not row["fired"]:
                 return  # somebody else has moved it on, or it was changed: it shows again if it is due
             if watching.watcher is not None:
-                watching.watcher.fired(self._served, schedule, row, time.monotonic() - began)
-            if (counts := self._served.queue.deployment.counts) is not None:
+                watching.watcher.fired(self.served, schedule, row, time.monotonic() - began)
+            if (counts := self.served.queue.deployment.counts) is not None:
                 counts.sent(self.box, schedule.topic)
             self._log.info("%s: schedule %r fired message %s for %s", self.box, schedule.name, row["id"], at)
 

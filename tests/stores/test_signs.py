@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
+import psycopg
 import pytest
+from psycopg import sql
 
 import pysqlbox
 from pysqlbox import Stores
+from pysqlbox.drivers import postgres
 from pysqlbox.stores import survey, watcher
+from pysqlbox.stores.care import StoreCare
 from pysqlbox.stores.served import AFTERWARDS, StoreBox
+from pysqlbox.stores.servers import Server
 from pysqlbox.stores.worker import StoresWorker
 from tests.stores.support import Seen, fill
 from tests.support.database import Database
@@ -43,6 +51,31 @@ def boxes(worker: StoresWorker) -> list[StoreBox]:
     """What it serves."""
     run: Any = worker._run
     return [box for store in run._served.values() for box in store.boxes]
+
+
+@pytest.fixture
+def crowd(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> Stores:
+    """Three databases to whose connections nobody listens, as where databases are more than connections."""
+    monkeypatch.setattr(Server, "is_over", True)
+    monkeypatch.setattr("pysqlbox.stores.run.listen", lambda *_: None)
+    return stores
+
+
+def rest(worker: StoresWorker, seconds: float = 3.0) -> None:
+    """Waits until nothing is written in any store and nobody asks any more."""
+
+    def claims() -> list[float]:
+        return [box.began_at for box in boxes(worker)]
+
+    before, since = claims(), time.monotonic()
+
+    def is_at_rest() -> bool:
+        nonlocal before, since
+        if claims() != before:
+            before, since = claims(), time.monotonic()
+        return time.monotonic() - since > seconds
+
+    until(is_at_rest, 90)
 
 
 def serve(worker: StoresWorker) -> Seen:
@@ -119,5 +152,124 @@ def test_boxes_are_asked_one_by_one_again_when_the_question_fails(
         monkeypatch.setattr("pysqlbox.worker.database_postgres.WRITTEN", "SELECT no_such_column")
         until(lambda: not place.is_surveyed, 30)
         until(lambda: all(box.wakes > before[box] for box in boxes(worker)), 30)
+    finally:
+        worker.stop(5)
+
+
+def test_statistics_tell_of_databases_that_nobody_listens_to(crowd: Stores) -> None:
+    worker = crowd.worker(threads=2, poll_seconds=NEVER_SOON, sweep_seconds=NEVER_SOON, cleanup_seconds=None)
+    try:
+        seen = serve(worker)
+        fill(crowd.get("b"), 1)
+        until(lambda: len(seen.ids["b"]) == 1, 30)
+    finally:
+        worker.stop(5)
+
+
+def test_a_database_without_any_sign_is_not_asked(crowd: Stores) -> None:
+    """The sweep is a second, and still nobody asks; what is written, or becomes due, is seen all the same."""
+    worker = crowd.worker(
+        threads=2, sweep_seconds=1, schedule_seconds=1, reap_seconds=None, cleanup_seconds=None
+    )
+    try:
+        seen = serve(worker)
+        rest(worker)
+        cares: list[StoreCare] = list(worker._run._cares.values())  # type: ignore[union-attr]  # of StoresRun
+        timetables = [timetable for care in cares for timetable in care._timetables]
+        looked = [timetable.looked_at for timetable in timetables]
+        time.sleep(2.5)
+        assert [timetable.looked_at for timetable in timetables] == looked
+        a, b, c = (crowd.get(key) for key in "abc")
+        a.outbox.enqueue("t", "", delay=3)
+        b.outbox.pause("t")
+        fill(b, 1)
+        c.schedules.set("often", "t", "", every=60, next_at=datetime.now(UTC))
+        rest(worker, 1)
+        b.outbox.resume("t")
+        until(lambda: len(seen.ids["a"]) == len(seen.ids["b"]) == len(seen.ids["c"]) == 1, 60)
+    finally:
+        worker.stop(5)
+
+
+@pytest.mark.parametrize("why", ["it goes on", "it keeps none"])
+def test_what_statistics_do_not_tell_is_found_by_the_sweep(crowd: Stores, why: str) -> None:
+    """A session tells of nothing while its statement goes on, though it committed; or keeps no statistics."""
+    target = crowd.get("a").target
+    name = target.display.rpartition("/")[2]
+    setting = sql.SQL("ALTER DATABASE {} {} track_counts").format
+    worker = crowd.worker(threads=2, sweep_seconds=2, reap_seconds=None, cleanup_seconds=None)
+    with contextlib.closing(postgres.connect(target, autocommit=True)) as other:
+        if why == "it keeps none":
+            other.execute(setting(sql.Identifier(name), sql.SQL("SET")) + sql.SQL(" = off"))
+    other = postgres.connect(target, autocommit=True)
+    goes_on = why == "it goes on"
+    text = "DO $$ BEGIN PERFORM infra.outbox_enqueue('t', ''); COMMIT; PERFORM pg_sleep({}); END $$"
+    sender = threading.Thread(target=_run, args=(other, text.format(100 if goes_on else 0)))
+    try:
+        seen = serve(worker)
+        if goes_on:
+            rest(worker)
+        else:
+            time.sleep(4)
+        sender.start()
+        until(lambda: len(seen.ids["a"]) == 1, 30)
+    finally:
+        other.cancel_safe()
+        sender.join()
+        other.execute(setting(sql.Identifier(name), sql.SQL("RESET")))
+        other.close()
+        worker.stop(5)
+
+
+def _run(connection: psycopg.Connection[Any], text: str) -> None:
+    with contextlib.suppress(psycopg.errors.QueryCanceled):
+        connection.execute(text.encode())
+
+
+def test_the_guarantee_needs_no_statistics(crowd: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However quiet statistics are, a store is asked once in a while."""
+    monkeypatch.setattr("pysqlbox.stores.served.PUT_OFF", 3)
+    monkeypatch.setattr(
+        watcher, "QUERY", watcher.WRITTEN.format(complete="true").replace("d.tup", "0 * d.tup").encode()
+    )
+    monkeypatch.setattr(watcher, "WHOLE_QUERY", watcher.QUERY)
+    monkeypatch.setattr(watcher.Statistics, "ask", lambda self, _: _ask_plainly(self))
+    worker = crowd.worker(threads=2, sweep_seconds=1, reap_seconds=None, cleanup_seconds=None)
+    try:
+        seen = serve(worker)
+        time.sleep(2)
+        fill(crowd.get("a"), 1)
+        until(lambda: len(seen.ids["a"]) == 1, 30)
+    finally:
+        worker.stop(5)
+
+
+def _ask_plainly(statistics: watcher.Statistics) -> None:
+    statistics.asked_at = time.monotonic()
+    statistics._connection.pgconn.send_query_params(watcher.QUERY, [])
+    statistics._connection.pgconn.flush()
+
+
+def test_a_surveyed_database_tells_of_schedules_and_of_schemas_that_are_deployed_anew(
+    silent: Stores, tenants: dict[str, Database], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "FEW_BOXES", 0)
+    monkeypatch.setattr(survey, "MANY_BOXES", 2)
+    worker = silent.worker(
+        threads=2, poll_seconds=NEVER_SOON, sweep_seconds=0.5, schedule_seconds=1, cleanup_seconds=None
+    )
+    try:
+        seen = serve(worker)
+        place = boxes(worker)[0].store.place
+        until(lambda: place.is_surveyed, 30)
+        rest(worker)
+        silent.get("tenant_1").schedules.set("often", "t", "", every=60, next_at=datetime.now(UTC))
+        until(lambda: len(seen.ids["tenant_1"]) == 1, 60)
+        tenants["a"].sql("DROP SCHEMA tenant_2 CASCADE")
+        assert silent.migrate(keys=["tenant_2"])[0].ok
+        silent.get("tenant_2").outbox.configure("notify", "off")
+        time.sleep(2)
+        fill(silent.get("tenant_2"), 1)
+        until(lambda: len(seen.ids["tenant_2"]) == 1, 60)
     finally:
         worker.stop(5)
