@@ -19,6 +19,7 @@ ELSEWHERE: dict[str, dict[str, str]] = {
     "docs/tour.md": {"python": "tests/unit/test_readme.py"},
     "docs/testing.md": {"python": "tests/testing/test_plugin.py"},
     "docs/tutorial.md": dict.fromkeys(("python", "sh", "text"), "tests/site/test_pages_run.py"),
+    "docs/guestbook.md": dict.fromkeys(("python", "sh", "text"), "tests/site/test_pages_run.py"),
     "docs/service.md": dict.fromkeys(("sh", "json"), "tests/service/test_docs.py"),
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 PAGES: dict[str, str] = {
     "index.md": "README.md",
     "tutorial.md": "docs/tutorial.md",
+    "guestbook.md": "docs/guestbook.md",
     "tour.md": "docs/tour.md",
     "worker.md": "docs/worker.md",
     "web.md": "docs/web.md",
@@ -49,6 +50,7 @@ MENU: list[dict[str, Any]] = [
         "Start": [
             "index.md",
             {"Tutorial": "tutorial.md"},
+            {"A service of your own": "guestbook.md"},
             {"Tour": "tour.md"},
             {"Changes": "changelog.md"},
             {"Contributing": "contributing.md"},
