@@ -59,6 +59,7 @@ class Nats(Relay):
         headers = {"Nats-Msg-Id": str(message.message_id)}
         if self._source is not None:
             headers |= cloudevents.binary(message, self._source)
+            headers["content-type"] = cloudevents.content_type(message.payload)
         for name, value in (message.headers or {}).items():
             if isinstance(value, str) and value.isprintable():
                 headers.setdefault(name, value)

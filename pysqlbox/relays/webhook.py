@@ -136,6 +136,6 @@ def _retry_after(value: str | None) -> float | None:
     else:
         try:
             seconds = email.utils.parsedate_to_datetime(text).astimezone(UTC).timestamp() - time.time()
-        except ValueError:
+        except (ValueError, OverflowError):  # no date, or one at the end of time
             return None
     return min(seconds, _LONGEST_PAUSE) if seconds > 0 else None

@@ -69,7 +69,9 @@ def test_batches_are_confirmed_in_the_order_of_their_groups(db: Database, server
         worker.drain(timeout=PATIENCE)
         (total,) = (row for row in outbox.stats() if row.topic is None)
         assert (total.done, total.ready + total.scheduled, total.dead) == (40, 2, 0)
-        assert sorted(each.attempt for each in outbox.list("Ready")) == [0, 1]
+        large, behind = outbox.list("Ready")
+        assert large.attempt >= 1, "tried again as often as a slow machine's drain lasts"
+        assert behind.attempt == 0
 
     by_group: dict[str, list[bytes]] = defaultdict(list)
     partitions: dict[str, set[int]] = defaultdict(set)

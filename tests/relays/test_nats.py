@@ -88,11 +88,13 @@ def test_batches_are_confirmed_in_the_order_of_their_groups(db: Database, server
         worker.drain(timeout=60)
         (total,) = (row for row in outbox.stats() if row.topic is None)
         assert (total.done, total.ready + total.scheduled, total.dead) == (40, 3, 0)
-        attempts = {message.attempt for message in outbox.list("Ready", topic="nobody.takes")}
-        assert attempts == {0, 1}
+        first, *behind = (message.attempt for message in outbox.list("Ready", topic="nobody.takes"))
+        assert first >= 1, "tried again as often as a slow machine's drain lasts"
+        assert behind == [0, 0]
 
     kept = asyncio.run(_kept(server))
     assert {message.headers["ce-type"] for message in kept} == {"order.placed"}
+    assert {message.headers["content-type"] for message in kept} == {"application/json"}
     by_group: dict[str, list[bytes]] = {}
     for message in kept:
         by_group.setdefault(message.headers["ce-subject"], []).append(message.data)

@@ -149,6 +149,26 @@ def test_a_webhook_as_a_cloudevent(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize(
+    "payload",
+    ["1.10", "123456789012345678901234567890", "1e400", ' {"a": 1, "a": 2} ', '"Ä"', "null", "[]"],
+)
+def test_a_payload_that_is_json_is_the_data_as_it_stands(payload: str) -> None:
+    """Digit for digit: nothing reads and writes it anew."""
+    event = cloudevents.structured(replace(MESSAGE, payload=payload), "/shop")
+    assert event.endswith(f'"data": {payload}}}')
+    assert json.loads(event)["datacontenttype"] == "application/json"
+    assert cloudevents.content_type(payload) == "application/json"
+
+
+@pytest.mark.parametrize("payload", ["NaN", "[Infinity]", "{'a': 1}", "", "[" * 100_000, 'no "json"'])
+def test_a_payload_that_only_looks_like_json_is_text(payload: str) -> None:
+    """What Python alone reads would make of the event what no other reader takes."""
+    event = json.loads(cloudevents.structured(replace(MESSAGE, payload=payload), "/shop"))
+    assert (event["datacontenttype"], event["data"]) == ("text/plain", payload)
+    assert cloudevents.content_type(payload).startswith("text/plain")
+
+
+@pytest.mark.parametrize(
     ("status", "headers", "wanted"),
     [
         (204, {}, None),
@@ -156,6 +176,11 @@ def test_a_webhook_as_a_cloudevent(receiver: Receiver) -> None:
         (429, {"Retry-After": "17"}, Retry(delay=17.0, error="HOST: 429 Too Many Requests")),
         (503, {"Retry-After": "999999999"}, Retry(delay=86_400.0, error="HOST: 503 Service Unavailable")),
         (503, {"Retry-After": "Thu, 01 Jan 1970 00:00:00 GMT"}, Retry(error="HOST: 503 Service Unavailable")),
+        (
+            503,
+            {"Retry-After": "Mon, 01 Jan 0001 00:00:00 +2359"},
+            Retry(error="HOST: 503 Service Unavailable"),
+        ),
         (500, {"Retry-After": "soon"}, Retry(error="HOST: 500 Internal Server Error")),
         (400, {}, Retry(error="HOST: 400 Bad Request")),
         (302, {"Location": "http://127.0.0.1:1/"}, Retry(error="HOST: 302 Found")),
