@@ -112,7 +112,7 @@ class Coroutines:
         with self._lock:
             if self._loop is None:
                 if self._is_closed:
-                    raise InvalidState("the worker was stopped")
+                    raise InvalidState("the worker was stopped; start it again, or make another one")
                 self._loop = asyncio.new_event_loop()
                 self.thread = threading.Thread(
                     target=self._run_loop, args=(self._loop,), name="pysqlbox-loop", daemon=True

@@ -17,7 +17,7 @@ LAYERS = """
     errors paths watching calls
     names cron logs extras signatures
     places rules drivers
-    locate arguments retry transaction
+    locate arguments retry transaction pool_base
     serializer async_transaction pool async_pool
     messages records typed
     steps
