@@ -90,7 +90,8 @@ class StoresRun(WorkerRun):
                 self._handlers.add(Handler(JOIN_WAIT, handle_join_wait), internal=True)
             for topic in self._handlers.check(self._settings.topics, JOIN_WAIT):
                 self._log.warning("the handler of %r gets nothing: its topic is none of topics=", topic)
-            self._ask(first=True)
+            with self._asking():
+                self._ask(first=True)
             self._call_on_start()
         except BaseException:
             self._close_early()

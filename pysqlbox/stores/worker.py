@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Unpack, cast
 
-from pysqlbox.errors import InvalidArgument, InvalidState
+from pysqlbox.errors import InvalidArgument
 from pysqlbox.stores.run import StoresRun
 from pysqlbox.stores.strategies import RoundRobin, Strategy
 from pysqlbox.worker.handlers import seconds
@@ -61,16 +60,10 @@ class StoresWorker(Worker):
         """How it is doing, by store and box; nothing while it does not run."""
         return super().health() if self.is_running else WorkerHealth(running=False, boxes=())
 
-    def _begin(self, *, drain: bool, loop: asyncio.AbstractEventLoop | None = None) -> WorkerRun:
-        with self._lock:
-            if self._run is not None:
-                raise InvalidState("the worker runs already: stop() it first, or make another")
-            self._run = StoresRun(
-                self.stores, self.strategy, self.connections, self.sweep_seconds, self._settings,
-                self._handlers, self._hooks, self._unknown_topics, self.owner_token,
-                threads=self.threads, drain=drain, measured=self._measured, ended=self._forget, loop=loop,
-            )  # fmt: skip
-            return self._run
+    def _make_run(self, *arguments: Any, **options: Any) -> WorkerRun:
+        return StoresRun(
+            self.stores, self.strategy, self.connections, self.sweep_seconds, *arguments, **options
+        )
 
     def _make_log(self) -> StoreLog:
         return StoreLog("stores", {})

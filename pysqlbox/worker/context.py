@@ -72,6 +72,11 @@ class Context:
             or any(assignment.is_lost(message) for message in self.messages)
         )
 
+    @property
+    def is_of_child(self) -> bool:
+        """Whether the handler has forked, and this is the child."""
+        return self._scheduler.forked
+
     def wait(self, seconds: float) -> bool:
         """Sleep, but not longer than the worker runs; whether to stop early."""
         self._scheduler.pause(seconds)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
+from pysqlbox.errors import DatabaseUnavailable
 from pysqlbox.worker.caretaker import LOCK_SECONDS, Caretaker, Chore
 from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.handlers import Handler
@@ -49,7 +50,8 @@ class DeploymentRun(WorkerRun):
         try:
             for topic in self._handlers.check(self._settings.topics, JOIN_WAIT):
                 self._log.warning("the handler of %r gets nothing: its topic is none of topics=", topic)
-            boxes = self._load_boxes()
+            with self._asking():
+                boxes = self._load_boxes()
         except DatabaseUnavailable as error:
             self._log.error("the database cannot be reached, waiting for it: %s", error)
             self._helpers.append(self._spawn("starter", self._wait_for_database))
@@ -65,26 +67,24 @@ class DeploymentRun(WorkerRun):
             self._launch(self._schedule(boxes))
 
     def _wait_for_database(self) -> None:
+        try:
+            boxes = self._loaded_in_the_end()
+            if boxes is not None:
+                self._log.info("the database can be reached")
+                self._call_on_start()
+                self._launch(self._schedule(boxes))
+        except BaseException as error:  # noqa: BLE001  # it may be a hook's: whoever waits gets to hear of it
+            self.failure = error
+            self._stopping.set()
+
+    def _loaded_in_the_end(self) -> list[ServedBox] | None:
+        """The boxes, as soon as the database can be reached; None if the worker is stopped first."""
         failures, since = 1, time.monotonic()
         while not self._stopping.wait(pause_after(failures, time.monotonic() - since)):
             failures += 1
-            try:
-                boxes = self._load_boxes()
-            except DatabaseUnavailable:
-                continue
-            except PysqlboxError as error:
-                self.failure = error
-                self._stopping.set()
-            else:
-                self._log.info("the database can be reached")
-                try:
-                    self._call_on_start()
-                except Exception as error:  # noqa: BLE001  # the hook is the caller's code, who gets to hear of it
-                    self.failure = error
-                    self._stopping.set()
-                    return
-                self._launch(self._schedule(boxes))
-                return
+            with contextlib.suppress(DatabaseUnavailable):
+                return self._load_boxes()
+        return None
 
     def _load_boxes(self) -> list[ServedBox]:
         settings = self._settings

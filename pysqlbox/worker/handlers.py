@@ -178,6 +178,13 @@ class Handlers:
             if handler.concurrency is not None:
                 self._limited = [*self._limited, handler]
 
+    def begin_anew(self) -> None:
+        """In a forked child: nothing of what runs or waits in the parent is here."""
+        self._lock = threading.Lock()
+        for handler in self._limited:
+            handler.active = handler.hanging = 0
+            handler.parked = deque()
+
     def add_middleware(self, function: Callable[..., Any]) -> None:
         """Put a function around every handler, within those that were registered before."""
         if not callable(function):

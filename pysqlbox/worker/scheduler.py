@@ -47,6 +47,8 @@ class Scheduler:
         self.threads = threads
         self.turns = min(TURNS, threads)
         self.stopping = False
+        #: Whether this is a child that a handler has forked.
+        self.forked = False
         self.draining = False
         self.groups_seen = False
         self.coroutines = coroutines

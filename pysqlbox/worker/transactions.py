@@ -12,6 +12,7 @@ from pysqlbox.errors import InvalidState
 from pysqlbox.pool import Pool
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.context import Context
+from pysqlbox.worker.forking import end_child
 from pysqlbox.worker.handlers import Handler
 from pysqlbox.worker.results import Ack, Release, Result
 
@@ -64,7 +65,12 @@ class Transactions:
         try:
             with begin() as connection:
                 context.joined = connection
-                results.extend(handler.results_of(messages, call()))
+                try:
+                    answer = call()
+                finally:
+                    if context.is_of_child:
+                        end_child(assignment.box.log)
+                results.extend(handler.results_of(messages, answer))
                 if not all(isinstance(result, Ack) for result in results):
                     raise _RollBack
                 self._ack(assignment, messages, connection)

@@ -15,6 +15,7 @@ from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.typed import topic_of
 from pysqlbox.worker.deployment_run import DeploymentRun
 from pysqlbox.worker.figures import Figures
+from pysqlbox.worker.forking import keep_for_parent, watch
 from pysqlbox.worker.handlers import Handler, HandlerOptions, Handlers
 from pysqlbox.worker.health import BoxHealth, WorkerHealth
 from pysqlbox.worker.hooks import Hooks
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
     from pysqlbox.deployment import Deployment
 
 __all__ = ["Worker"]
+
+
+class _Signalled(BaseException):
+    """Ends a start in whose midst a signal came."""
+
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Object = TypeVar("_Object")
@@ -54,6 +60,7 @@ class Worker:
         self._run: WorkerRun | None = None
         self._past = Tally()
         self._measured = False
+        watch(self)
 
     @overload
     def handler(self, topic: str, **options: Unpack[HandlerOptions]) -> HandlerOf: ...
@@ -138,6 +145,11 @@ class Worker:
         if run is None:
             run = self._begin(drain=True)
             run.start()
+        elif run.is_its_own():
+            raise InvalidState(
+                "drain: must not be called where the worker's handlers run, which it would wait for;"
+                " on the event loop of its coroutine handlers await asyncio.to_thread(worker.drain)"
+            )
         else:
             run.drain()
         failed = timed_out = False
@@ -167,9 +179,14 @@ class Worker:
             del frame
             (hurry if signalled.is_set() else signalled).set()
             self._log.info("%s: stopping", signal.Signals(number).name)
+            if self._run is not None and self._run.is_asking:
+                raise _Signalled  # the database may keep this thread waiting for longer than anybody likes
 
         with signals(on_signal):
-            self.start()
+            try:
+                self.start()
+            except _Signalled:  # nothing has begun
+                return
             run = self._run
             if run is None:  # a handler has stopped it already
                 return
@@ -195,7 +212,11 @@ class Worker:
 
     async def _start_async(self) -> WorkerRun:
         run = self._begin(drain=False, loop=asyncio.get_running_loop())
-        await asyncio.to_thread(run.start)
+        try:
+            await asyncio.to_thread(run.start)
+        except asyncio.CancelledError:  # the thread goes on, and would start what nobody stops
+            await asyncio.shield(asyncio.to_thread(run.stop, 0.0, patient=False))
+            raise
         return run
 
     async def __aenter__(self) -> Self:
@@ -279,15 +300,28 @@ class Worker:
         with self._lock:
             if self._run is not None:
                 raise InvalidState("the worker runs already: stop() it first, or make another")
-            self._run = DeploymentRun(
-                self.deployment, self._settings, self._handlers, self._hooks, self._unknown_topics,
-                self.owner_token,
+            self._run = self._make_run(
+                self._settings, self._handlers, self._hooks, self._unknown_topics, self.owner_token,
                 threads=self.threads, drain=drain, measured=self._measured, ended=self._forget, loop=loop,
             )  # fmt: skip
             return self._run
 
+    def _make_run(self, *arguments: Any, **options: Any) -> WorkerRun:
+        return DeploymentRun(self.deployment, *arguments, **options)
+
     def _make_log(self) -> StoreLog:
         return log_of(self.deployment)
+
+    def begin_anew(self) -> None:
+        """In a forked child: nothing runs here, whatever ran in the parent, and its owner is another one."""
+        run, self._run = self._run, None
+        self._lock = threading.Lock()
+        self._past = Tally()
+        self.owner_token = uuid.uuid4()
+        self._handlers.begin_anew()
+        if run is not None:
+            run.is_parents()
+            keep_for_parent(run)
 
     def _forget(self, run: WorkerRun) -> None:
         """The run is over: only what it counted stays."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pysqlbox.errors import InvalidArgument
@@ -84,8 +85,11 @@ class WorkerRun(ABC):
         self._bells: list[Callable[[], None]] = []
         self._tally = Tally()
         self._measured = measured
+        self._is_ending = False
+        #: Whether start() waits for somebody's answer, and nothing has begun.
+        self.is_asking = False
         #: What ended the run before it had begun.
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
 
     # Beginning
 
@@ -117,6 +121,15 @@ class WorkerRun(ABC):
         self._over.set()
         self._coroutines.close()
         self._ended(self)
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """While start() asks what it needs to know."""
+        try:
+            self.is_asking = True
+            yield
+        finally:
+            self.is_asking = False
 
     def _call_on_start(self) -> None:
         if self._stopping.is_set():
@@ -292,10 +305,19 @@ class WorkerRun(ABC):
         that, because the handler itself is one of those that are waited for.
         """
         self._stop_beginning()
-        if threading.current_thread() in self._workers or self._coroutines.is_on_loop():
+        if self.is_its_own():
             self._spawn("stopper", functools.partial(self._end, timeout, hurry, patient))
             return False
         return self._end(timeout, hurry, patient)
+
+    def is_its_own(self) -> bool:
+        """Whether the caller is a handler, or on the loop where handlers run."""
+        return threading.current_thread() in self._workers or self._coroutines.is_on_loop()
+
+    def is_parents(self) -> None:
+        """This is a forked child, of whose parent the run is: if a handler has forked, its thread ends."""
+        if self._scheduler is not None:
+            self._scheduler.forked = self._scheduler.stopping = True
 
     def _stop_beginning(self) -> None:
         with self._lock:  # the starter may be about to launch the threads
@@ -320,6 +342,9 @@ class WorkerRun(ABC):
         with self._ending:  # run() and a stop() from elsewhere both come here
             if self._over.is_set():
                 return self._clean
+            if self._is_ending:  # a hook calls this that is called by this
+                return False
+            self._is_ending = True
             while self._at_work(patient) and time.monotonic() < deadline and not hurry():
                 time.sleep(0.005)
                 self._release_not_begun()  # a claim may have been under way

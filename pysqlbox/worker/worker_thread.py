@@ -12,6 +12,7 @@ from pysqlbox.logs import about, is_watched
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.coroutines import Coroutines
 from pysqlbox.worker.exchange import Exchange
+from pysqlbox.worker.forking import end_child
 from pysqlbox.worker.handlers import result_of
 from pysqlbox.worker.handling import Answer, Handling
 from pysqlbox.worker.results import Result
@@ -102,6 +103,8 @@ class WorkerThread:
                     answer: Answer = self._awaited(call()), None
                 except BaseException as error:  # noqa: BLE001  # whatever a handler raises is its answer
                     answer = None, error
+                if self._scheduler.forked:
+                    end_child(assignment.box.log)
                 call = steps.send(answer)
         except StopIteration:
             return
@@ -131,6 +134,8 @@ class WorkerThread:
                 result = self._handling.verdict(box, message, error)
             took = 0.0 if figures is None else time.monotonic() - assignment.began_at
             if scheduler.stopping or watching.watcher:
+                if scheduler.forked:
+                    end_child(box.log)
                 was_ours, following = assignment.finish(), None
             else:
                 was_ours, following = next_quick(by_topic, lease_seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import threading
@@ -388,3 +389,46 @@ def test_a_coroutine_of_a_worker_that_was_stopped_is_not_run(make: MakeWorker) -
     assert ran == []
     assert threads() == []
     assert not worker.is_running
+
+
+def test_a_hook_at_the_end_may_call_stop(make: MakeWorker) -> None:
+    worker = make()
+    answers: list[bool] = []
+    worker.on_stop(lambda: answers.append(worker.stop()))
+    worker.start()
+    assert worker.stop()
+    assert answers == [False]
+    assert threads() == []
+
+
+def test_a_handler_cannot_wait_for_its_own_worker(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:
+    worker = make(boxes=["outbox"])
+    worker.add_handler("t", lambda _message: worker.drain() and None)
+    put(deployment.outbox)
+    with pytest.raises(InvalidState, match="drain: must not be called"):
+        worker.drain(timeout=30, raise_errors=True)
+
+
+def test_an_asynchronous_start_that_is_cancelled_leaves_nothing_running(
+    make: MakeWorker, calls: Calls
+) -> None:
+    worker = make()
+    worker.add_handler("t", calls.handler())
+    starting, go_on = threading.Event(), threading.Event()
+
+    @worker.on_start
+    def start() -> None:
+        starting.set()
+        go_on.wait(30)
+
+    async def main() -> None:
+        task = asyncio.create_task(worker.run_async())
+        await asyncio.to_thread(starting.wait, 30)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go_on.set()
+
+    asyncio.run(main())
+    assert not worker.is_running
+    until(lambda: not threads())

@@ -16,6 +16,7 @@ import pytest
 
 import pysqlbox
 from pysqlbox.worker import Worker, database, fixed, lease_keeper
+from pysqlbox.worker.deployment_run import DeploymentRun
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
 from tests.worker.processes import Journal, fill, processes
@@ -180,6 +181,50 @@ def test_a_worker_waits_for_a_database_that_is_down_at_the_start(
     assert not runner.is_alive()
     assert not running(worker)
     until(lambda: not threads())
+
+
+@pytest.mark.parametrize("box", ["outbox", "mail"])
+def test_a_signal_ends_a_start_though_the_database_says_nothing(db: Database, box: str) -> None:
+    """It lets nobody in, and takes its time for that; a named box is asked for through the pool."""
+    with proxy(db) as (between, url), pysqlbox.connect(url, schema=db.schema) as through:
+        between.frozen.set()
+        worker = through.worker(boxes=[box])
+        worker.add_handler("t", nothing)
+        asked = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGTERM))
+        began = time.monotonic()
+        asked.start()
+        worker.run(stop_timeout=0)
+        assert time.monotonic() - began < 0.5 + 5
+        assert not running(worker)
+        between.frozen.clear()
+    until(lambda: not threads())
+
+
+def test_what_ends_a_start_behind_an_outage_is_raised_by_whoever_waits(
+    make: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is: a hook may even raise SystemExit."""
+
+    class Odd(BaseException):
+        pass
+
+    load, tries = DeploymentRun._load_boxes, iter([True])
+
+    def load_later(run: DeploymentRun) -> Any:
+        if next(tries, False):
+            raise pysqlbox.DatabaseUnavailable("away")
+        return load(run)
+
+    monkeypatch.setattr(DeploymentRun, "_load_boxes", load_later)
+    worker = make()
+
+    @worker.on_start
+    def start() -> None:
+        raise Odd
+
+    with pytest.raises(Odd):
+        worker.drain(timeout=30)
+    assert not running(worker)
 
 
 def test_a_worker_can_be_stopped_while_it_waits_for_the_database() -> None:
