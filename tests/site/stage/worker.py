@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -13,12 +12,10 @@ import django
 import sqlalchemy
 from django.conf import settings
 from psycopg.conninfo import conninfo_to_dict
-from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, sessionmaker
+from sqlalchemy.orm import sessionmaker
 
 import pysqlbox
 import pysqlbox.contrib.django
-import pysqlbox.logs
 from pysqlbox import Ack, OutboxMessage, Result, Retry
 from pysqlbox.worker import Context
 
@@ -31,33 +28,18 @@ settings.configure(
             "NAME": _given["dbname"],
             "USER": _given["user"],
             "HOST": _given["host"],
+            "PORT": _given.get("port", ""),
         }
     },
     USE_TZ=True,
 )
 django.setup()
-engine = sqlalchemy.create_engine(URL.replace("postgresql:", "postgresql+psycopg:", 1))
-sessions = sessionmaker(engine)
-async_session = async_sessionmaker(create_async_engine(engine.url))
+sessions = sessionmaker(sqlalchemy.create_engine(URL.replace("postgresql:", "postgresql+psycopg:", 1)))
 
 
-class Base(DeclarativeBase):
-    pass
-
-
-class Order(Base):
-    __tablename__ = "orders"
-    id: Mapped[int] = mapped_column(primary_key=True)
-
-    #: Django's way of the same model.
-    objects = SimpleNamespace(create=lambda **_: None)
-
-    def __init__(self, id: int) -> None:
-        # The page adds the same order again and again.
-        super().__init__(id=id + next(_numbers))
-
-
-_numbers = iter(range(1000, 2000))
+@dataclass
+class OrderPlaced:
+    order_id: int
 
 
 @dataclass
@@ -109,5 +91,7 @@ async def serve() -> None:
     await asyncio.sleep(0)
 
 
-def serve_http() -> None:
-    pass
+def after() -> None:
+    """The first worker has confirmed the order."""
+    db: pysqlbox.Deployment = globals()["db"]
+    assert [stats.done for stats in db.outbox.stats() if stats.topic == "order.created"] == [1]
