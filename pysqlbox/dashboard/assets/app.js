@@ -150,8 +150,19 @@
   });
   window.addEventListener("pageshow", () => document.querySelectorAll("form button").forEach((each) => { each.disabled = false; }));
 
+  // Arrows and letters walk through a closed list, so by keyboard it is Enter that goes there.
+  let walked = null;
+  document.addEventListener("pointerdown", () => { walked = null; });
   document.addEventListener("change", (event) => {
-    if (event.target.matches("select[data-submit]")) event.target.form.requestSubmit();
+    if (event.target.matches("select[data-submit]") && event.target !== walked) event.target.form.requestSubmit();
+  });
+  document.addEventListener("keydown", (event) => {
+    if (!event.target.matches("select[data-submit]")) return;
+    if (event.key === "Enter" && walked === event.target) {
+      event.preventDefault();
+      event.target.form.requestSubmit();
+    }
+    walked = event.target;
   });
 
   document.addEventListener("keydown", (event) => {
