@@ -24,8 +24,8 @@ BAR = 0.3
 
 
 @contextlib.contextmanager
-def serving(url: str, threads: int) -> Iterator[str]:
-    """`pysqlbox serve`, as anybody would run it; yields its URL."""
+def serving(url: str, threads: int) -> Iterator[tuple[str, int]]:
+    """`pysqlbox serve`, as anybody would run it; yields its URL and its process."""
     command = [sys.executable, "-m", "pysqlbox", "serve", "--listen", "127.0.0.1:0", "--log-level", "warning"]
     process = subprocess.Popen(
         [*command, "--threads", str(threads)],
@@ -40,7 +40,7 @@ def serving(url: str, threads: int) -> Iterator[str]:
         match = re.search(r"http://[^/]+", line)
         if match is None:
             raise RuntimeError(line)
-        yield match[0]
+        yield match[0], process.pid
     finally:
         process.terminate()
         process.wait(30)
@@ -62,7 +62,11 @@ def measure(kind: str, target: str, seconds: float, connections: int) -> dict[st
 
 def say(what: str, found: dict[str, float]) -> None:
     """One line of figures."""
-    times = ", ".join(f"{name[:-3]} {value:.2f} ms" for name, value in found.items() if name.endswith("_ms"))
+    times = ", ".join(
+        f"{name[:-3].replace('_', ' ')} {value:.2f} ms"
+        for name, value in found.items()
+        if name.endswith("_ms")
+    )
     print(f"{what}: {found['rate']:,.0f}/s, {times}", flush=True)
 
 
@@ -105,13 +109,18 @@ def main() -> int:
         running.database("bench_service") as conninfo,
     ):
         migrate(parse_url(conninfo), schema="infra")
-        with serving(conninfo, options.threads) as url:
+        with serving(conninfo, options.threads) as (url, service):
             targets = {"bare": conninfo, "http": url}
             for kind, target in targets.items():  # so that nothing is cold
                 measure(kind, target, 1.0, options.connections)
             for number in range(1, options.rounds + 1):
                 for kind, target in targets.items():
+                    spent = machine.process_cpu(service)
                     found = measure(kind, target, options.seconds, options.connections)
+                    if kind == "http":
+                        found["service_cpu_ms"] = (
+                            1000 * (machine.process_cpu(service) - spent) / found["calls"]
+                        )
                     say(f"round {number} {kind}", found)
                     figures[kind].append(found)
                 if program.exists():
