@@ -79,8 +79,8 @@ class StoreCare(Caretaker):
                 self._do(chore)
             else:
                 self.is_registered = self.is_registered or chore.by_all
-                self._try(chore)
-                self._worked_at[id(chore)] = now
+                if self._try(chore):  # else it is due again as if there was work
+                    self._worked_at[id(chore)] = now
 
     def sign_off(self, connection: WorkerConnection) -> None:
         """Take the worker out of the register."""

@@ -115,7 +115,8 @@ class Caretaker:
             except PysqlboxError as error:
                 self._log.warning("%s: schedules failed: %s", timetable.box, error)
 
-    def _try(self, chore: Chore) -> None:
+    def _try(self, chore: Chore) -> bool:
+        """Do it, unless somebody else does; whether that went well."""
         chore.next_at = time.monotonic() + chore.every_seconds * random.uniform(0.9, 1.1)
         try:
             if chore.by_all:
@@ -127,6 +128,9 @@ class Caretaker:
             self._chores.remove(chore)
         except PysqlboxError as error:
             self._log.warning("%s: %s failed: %s", chore.box, chore.name, error)
+        else:
+            return True
+        return False
 
     def _elected(self, chore: Chore) -> bool:
         rows = self._connection.call(

@@ -12,6 +12,7 @@ import pytest
 import pysqlbox
 from pysqlbox import Stores
 from pysqlbox.stores import run
+from pysqlbox.stores.care import StoreCare
 from pysqlbox.stores.served import LeaningStore
 from pysqlbox.stores.worker import StoresWorker
 from pysqlbox.worker import worker_run
@@ -38,8 +39,8 @@ def make() -> Iterator[Make]:
     """A maker of workers with a name and a handler, which are stopped at the end."""
     made: list[StoresWorker] = []
 
-    def worker(stores: Stores) -> StoresWorker:
-        found = stores.worker(threads=2, poll_seconds=0.2, cleanup_seconds=None, name="courier")
+    def worker(stores: Stores, **options: Any) -> StoresWorker:
+        found = stores.worker(threads=2, poll_seconds=0.2, cleanup_seconds=None, name="courier", **options)
         found.add_handler("t", nothing)
         made.append(found)
         return found
@@ -128,3 +129,26 @@ def test_a_store_that_is_away_keeps_no_other_from_being_left(
     monkeypatch.setattr(LeaningStore, "helper_connection", away)
     assert worker.stop(60)
     until(lambda: _seen(stores) == {"a": [], "b": ["courier"], "c": []})
+
+
+def test_what_failed_is_said_again_soon_in_a_store_without_work(
+    stores: Stores, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report that was refused once must not wait as long as one that was made."""
+    real, failed = StoreCare.step, set()
+
+    def step(self: StoreCare, connection: Any) -> None:
+        if self.store.key not in failed:
+            failed.add(self.store.key)
+            connection = Failing()
+        real(self, connection)
+
+    class Failing:
+        def call(self, routine: str, arguments: object) -> None:
+            del routine, arguments
+            raise pysqlbox.DatabaseUnavailable("it took too long")
+
+    monkeypatch.setattr(StoreCare, "step", step)
+    make(stores, report_seconds=5).start()
+    until(lambda: _seen(stores) == EVERYWHERE)
+    assert failed == {"a", "b", "c"}
