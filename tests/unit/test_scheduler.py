@@ -28,7 +28,7 @@ def _served() -> ServedBox:
 
 
 def _found_nothing(scheduler: Scheduler, box: ServedBox, wakes: int) -> None:
-    thread: Any = SimpleNamespace(has_turn=False)
+    thread: Any = SimpleNamespace(has_turn=False, turn_began=0.0)
     scheduler.answered(thread, box, [], asked=50, got=0, progress=scheduler.progress, wakes=wakes)
 
 
@@ -70,7 +70,7 @@ def test_a_claim_that_was_under_way_does_not_wake_a_box() -> None:
 
 
 def _thread() -> Any:
-    return SimpleNamespace(has_turn=False, at_work=False, superfluous=False, rank=0)
+    return SimpleNamespace(has_turn=False, turn_began=0.0, at_work=False, superfluous=False, rank=0)
 
 
 def test_a_drain_believes_only_so_many_empty_claims_in_a_row() -> None:
