@@ -179,7 +179,7 @@ def test_a_client_that_goes_on_after_an_error(empty_url: str, release: Release, 
         is_last = number == len(batches) - 1
         errors = run_on(empty_url, stumbling, ends=not is_last)
         if not is_last:
-            assert errors[-1] == "nothing was deployed, the first error says why"
+            assert errors[-1].startswith("nothing was deployed, the first error says why")
         assert execute_once(empty_url, "SELECT SCHEMA_ID(N'infra') AS id") == [{"id": None}]
     (error,) = run_on(empty_url, batches)  # `:on error exit`, which such a client does not know
     assert "deployed" not in error
@@ -211,7 +211,7 @@ def test_an_open_transaction_is_left_alone(empty_url: str, release: Release) -> 
     execute_once(empty_url, "CREATE TABLE dbo.mine (n int)")
     batches = split_batches("mssql", script_of(empty_url, release).replace(_ON_ERROR, ""))
     errors = run_on(empty_url, batches, first="BEGIN TRANSACTION; INSERT INTO dbo.mine VALUES (1);")
-    assert errors[0] == "a transaction is open: commit it or roll it back first"
+    assert errors[0].startswith("a transaction is open: commit it or roll it back first")
     assert execute_once(empty_url, "SELECT SCHEMA_ID(N'infra') AS id") == [{"id": None}]
     assert execute_once(empty_url, "SELECT n FROM dbo.mine") == [{"n": 1}]
 

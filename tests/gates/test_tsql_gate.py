@@ -26,6 +26,20 @@ FAULTS = {
     ),
     "no semicolon": ("queue/ack.sql", "SELECT 1 AS one", "lint", "';'"),
 }
+_BY = "SELECT m.id FROM {{ box.message }} AS m WITH (FORCESEEK)"
+SOUGHT_IN_VAIN = {
+    "by no key": f"{_BY} WHERE m.attempt = 1;",
+    "by a function of a key": f"{_BY} WHERE ISNULL(m.id, 0) = 1;",
+    "by itself": f"{_BY} WHERE m.id = m.attempt;",
+    "by either of two": f"{_BY} WHERE m.id = 1 OR m.attempt = 2;",
+    "by what follows": f"{_BY} INNER JOIN {{{{ box.lease }}}} AS l WITH (FORCESEEK) ON l.id = m.id;",
+    "by what restricts another": f"{_BY} LEFT JOIN {{{{ box.lease }}}} AS l ON l.id = m.id AND m.id = 1;",
+    "without the filter": "SELECT r.id FROM {{ box.ready }} AS r WITH (FORCESEEK) WHERE r.id = 1;",
+    "by a long text": "DECLARE @k nvarchar(max) = N'k.'; "
+    "SELECT c.id FROM {{ box.collapse }} AS c WITH (FORCESEEK) WHERE c.collapse_key = @k;",
+    "in a set without a key": f"DECLARE @s TABLE (i bigint); {_BY} WHERE m.id IN (SELECT s.i FROM @s AS s);",
+}
+FAULTS |= {name: ("queue/ack.sql", fault, "seek", "FORCESEEK") for name, fault in SOUGHT_IN_VAIN.items()}
 """What is planted: the file (any routine of a box would do), the fault, who finds it, a word they say."""
 
 

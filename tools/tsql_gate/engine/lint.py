@@ -15,22 +15,37 @@ BLOCKS = frozenset({"IfStatement", "WhileStatement", "LabelStatement"})
 
 def lint(sources: Sequence[Source]) -> Iterator[Finding]:
     """Syntax errors, statements without `;`, INSERTs whose column and value counts differ."""
-    dotnet.load("TransactSql.ScriptDom")
-    script_dom = dotnet.namespace("Microsoft.SqlServer.TransactSql.ScriptDom")
-    reader = dotnet.namespace("System.IO").StringReader
+    script_dom = _script_dom()
     is_statement = dotnet.runtime().GetClrType(script_dom.TSqlStatement).IsInstanceOfType
     for label, text in sources:
-        fragment, errors = script_dom.TSql150Parser(True).Parse(reader(text), None)
-        broken = False
+        fragment, errors = _parse(text)
         for error in errors:
-            broken = True
             yield Finding(label, error.Line, error.Column, "syntax", f"SQL{error.Number} {error.Message}")
-        if broken:
+        if errors:
             continue
-        for node in _walk(fragment):
+        for node in walk(fragment):
             message = _unterminated(node) if is_statement(node) else _miscounted(node)
             if message:
                 yield Finding(label, node.StartLine, node.StartColumn, "lint", message)
+
+
+def parsed(sources: Sequence[Source]) -> Iterator[tuple[str, Any]]:
+    """The syntax tree of each file that has one."""
+    for label, text in sources:
+        fragment, errors = _parse(text)
+        if not errors:
+            yield label, fragment
+
+
+def _script_dom() -> Any:
+    dotnet.load("TransactSql.ScriptDom")
+    return dotnet.namespace("Microsoft.SqlServer.TransactSql.ScriptDom")
+
+
+def _parse(text: str) -> tuple[Any, list[Any]]:
+    reader = dotnet.namespace("System.IO").StringReader
+    fragment, errors = _script_dom().TSql150Parser(True).Parse(reader(text), None)
+    return fragment, list(errors)
 
 
 def _unterminated(node: Any) -> str | None:
@@ -102,7 +117,7 @@ def _child_properties(kind: Any) -> list[Any]:
     return _CHILDREN[name]
 
 
-def _walk(node: Any) -> Iterator[Any]:
+def walk(node: Any) -> Iterator[Any]:
     yield node
     for member in _child_properties(node.GetType()):
         value = member.GetValue(node)
@@ -111,4 +126,4 @@ def _walk(node: Any) -> Iterator[Any]:
         children = [value] if _fragment_type().IsAssignableFrom(member.PropertyType) else list(value)
         for child in children:
             if child is not None and _fragment_type().IsInstanceOfType(child):
-                yield from _walk(child)
+                yield from walk(child)
