@@ -24,6 +24,7 @@ from pysqlbox.drivers import parse_url
 from pysqlbox.names import DIALECTS
 from pysqlbox.paths import migrations_root, sql_root
 from tests.deploy.test_script import run
+from tests.support.patience import of as patience_of
 from tools.keep_schema import RELEASES
 
 KEPT = sorted({path.name.split(".postgres")[0] for path in RELEASES.glob("*.postgres.sql.xz")})
@@ -80,15 +81,19 @@ class Traffic:
             for thread in producers:
                 thread.join()
             worker.stop()
-        deadline = time.monotonic() + 120
+        patience = patience_of(self.db.target.dialect)
+        deadline = time.monotonic() + 120 * patience
         while self._left():
             assert time.monotonic() < deadline, "something stays behind"
-            self._worker().drain(timeout=60)
+            self._worker().drain(timeout=60 * patience)
             time.sleep(0.1)
 
     def _worker(self) -> pysqlbox.Worker:
-        """Its leases are short: a claim whose answer got lost in the upgrade comes back within the test."""
-        worker = self.db.worker(threads=2, lease_seconds=10)
+        """Its leases are short: a claim whose answer got lost in the upgrade comes back within the test.
+
+        But no shorter than a claim takes: Babelfish's first one on a connection may take ten seconds.
+        """
+        worker = self.db.worker(threads=2, lease_seconds=int(10 * patience_of(self.db.target.dialect)))
         worker.add_handler("t", self._handle)
         return worker
 
@@ -98,7 +103,8 @@ class Traffic:
 
     def goes_on(self) -> None:
         """Twenty more are handled."""
-        wanted, deadline = len(self.handled) + 20, time.monotonic() + 60
+        wanted = len(self.handled) + 20
+        deadline = time.monotonic() + 60 * patience_of(self.db.target.dialect)
         while len(self.handled) < wanted and not self.failed:
             assert time.monotonic() < deadline, "nothing is handled any more"
             time.sleep(0.02)
