@@ -60,6 +60,19 @@ def test_a_procedure_that_was_dropped_meanwhile() -> None:
     assert type(mssql.map_error(error)) is DatabaseUnavailable
 
 
+def test_a_table_variable_that_was_lost_sight_of() -> None:
+    """As Babelfish says it. The call may have committed before: only what may be made twice is made again."""
+    pyodbc = pytest.importorskip("pyodbc", reason="the extra pysqlbox[mssql] is not installed")
+    text = "[42000] [x][y][SQL Server]relation 471019 deleted while still in use (33557097) (SQLExecDirectW)"
+    error = pyodbc.ProgrammingError("42000", text)
+    connection: Any = Open()
+    assert mssql.is_lost(connection, error)
+    assert not mssql.is_conflict(error)
+    assert type(mssql.map_error(error)) is DatabaseUnavailable
+    other = pyodbc.ProgrammingError("42000", text.replace("deleted while still in use", "does not exist"))
+    assert not mssql.is_lost(connection, other)
+
+
 def test_a_place_without_ids() -> None:
     """As each server says it."""
     pyodbc = pytest.importorskip("pyodbc", reason="the extra pysqlbox[mssql] is not installed")
