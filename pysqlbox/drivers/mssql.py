@@ -41,8 +41,8 @@ _USED_UP = 11728
 _USED_UP_TEXT = "nextval: reached maximum value of sequence"
 #: Nor for this: a deployment dropped the procedure between the call's parsing and its execution.
 _DROPPED_TEXT = "cache lookup failed"
-#: Nor for this: while others create and drop things, a session loses sight of a table variable of its own. Nobody
-#: knows how far the call came.
+#: Nor for this: while others create and drop things, a session loses sight of a table variable of its own.
+#: Nobody knows how far the call came.
 _ASTRAY = re.compile(r"relation \d+ deleted while still in use")
 _MISSING = {208, 2812}
 _DENIED = {229, 230, 262, 297, 300, 2760, 15247, 4060, 18456, 18452, 916}
@@ -207,7 +207,7 @@ def is_lost(connection: Any, error: BaseException | None) -> bool:
     state = str(error.args[0]) if error.args else ""
     if state == _TIMED_OUT:  # nobody knows how far the call came: closing undoes what is not committed
         return True
-    if _ASTRAY.match(_message(str(error.args[-1]))):
+    if error.args and _ASTRAY.match(_message(str(error.args[-1]))):
         return True
     return state.startswith("08") or bool(_numbers(error) & _BROKEN) or _is_cut_freetds(error)
 
