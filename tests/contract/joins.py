@@ -134,10 +134,10 @@ class Joins:
                 assert self.attach(join, step)
         return made
 
-    def held(self, count: int, *joins: UUID, owner: UUID = OWNER, **more: Any) -> list[int]:
+    def held(self, count: int, *joins: UUID, owner: UUID = OWNER, lease: int = 30, **more: Any) -> list[int]:
         """Steps that a worker has claimed; their ids."""
         made = ids_of(self.steps(count, *joins, **more))
-        assert sorted(self.box.take(owner, batch=count, topics=["step"])) == made
+        assert sorted(self.box.take(owner, lease=lease, batch=count, topics=["step"])) == made
         return made
 
     def woken(self, owner: UUID = OWNER) -> list[int]:

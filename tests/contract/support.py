@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -278,12 +279,12 @@ def check_books(box: Box) -> None:
     counted = {name: total[name] for name in ("in_flight", "done", "dead")}
     assert counted == {name: shown[name] for name in counted}
     assert total["ready"] + total["scheduled"] == int(str(shown["messages"])) - sum(counted.values())
+    # T-SQL would group topics that differ only in the blanks at their ends.
     lie = box.db.sql(
-        f"SELECT topic, count(died_at) AS dead FROM {{schema}}.{box.name}_messages"
-        " WHERE topic IS NOT NULL GROUP BY topic HAVING count(died_at) > 0"
+        f"SELECT topic FROM {{schema}}.{box.name}_messages WHERE topic IS NOT NULL AND died_at IS NOT NULL"
     )
     told = {topic: row["dead"] for topic, row in box.stats().items() if topic is not None and row["dead"]}
-    assert told == {row["topic"]: row["dead"] for row in lie}
+    assert told == Counter(row["topic"] for row in lie)
 
 
 def ids(rows: Sequence[Mapping[str, Any]]) -> list[int]:

@@ -351,7 +351,7 @@ def test_contract_delayed_and_retried_steps_count_when_they_are_done(joins: Join
 
 def test_contract_hundreds_of_single_settlements_add_up(joins: Joins) -> None:
     join, other = joins.start(160), joins.start(160)
-    made = joins.held(160, join, other)
+    made = joins.held(160, join, other, lease=3600)  # a slow engine takes minutes
     for n, message in enumerate(made):
         (joins.box.fail if n % 4 == 3 else joins.box.ack)(OWNER, [message])
         if n == 99:
