@@ -8,6 +8,7 @@ from pysqlbox.arguments import Delay, delay, given, integer
 from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import AuditEntry
 from pysqlbox.steps import Awaiting, Blocking, Named, Steps, routine
+from pysqlbox.wording import counted
 
 if TYPE_CHECKING:
     from pysqlbox.async_deployment import AsyncDeployment
@@ -70,7 +71,9 @@ class AuditMethods(Named):
             "batch_size": integer("batch_size", batch_size),
         }
         affected = yield from self._affected("cleanup", arguments, connection)
-        self._log.info("cleanup removed %s entries [%s]", affected, self.deployment.store)
+        self._log.info(
+            "cleanup removed %s [%s]", counted(affected, "entry", "entries"), self.deployment.store
+        )
         return affected
 
 

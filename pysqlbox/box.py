@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
@@ -28,6 +29,7 @@ from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import DeadCause, DeadLetterCause, Extended, Group, Retried, TopicStats, WorkerSeen
 from pysqlbox.names import Kind
 from pysqlbox.steps import Call, Named, Steps, routine
+from pysqlbox.wording import counted
 
 if TYPE_CHECKING:
     from pysqlbox.deployment_base import DeploymentBase
@@ -201,7 +203,7 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
         affected = yield from self._affected(
             "reap", {"batch_size": integer("batch_size", batch_size)}, connection
         )
-        self._log.info("reaped %s expired leases [%s]", affected, self.deployment.store)
+        self._log.info("reaped %s [%s]", counted(affected, "expired lease"), self.deployment.store)
         return affected
 
     @routine
@@ -287,14 +289,14 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
     def replay(self, ids: Ids, *, connection: Any = None) -> Steps[int]:
         """Make dead messages claimable again, from attempt 0; InvalidState if one of them is not dead."""
         rows = yield self._call("replay", {"ids": id_list("ids", ids)}, connection)
-        self._log.info("replayed %s dead messages [%s]", rows[0][0], self.deployment.store)
+        self._log.info("replayed %s [%s]", counted(rows[0][0], "dead message"), self.deployment.store)
         return int(rows[0][0])
 
     @routine
     def discard(self, ids: Ids, *, connection: Any = None) -> Steps[int]:
         """Delete dead messages."""
         affected = yield from self._affected("discard", {"ids": id_list("ids", ids)}, connection)
-        self._log.info("discarded %s dead messages [%s]", affected, self.deployment.store)
+        self._log.info("discarded %s [%s]", counted(affected, "dead message"), self.deployment.store)
         return affected
 
     @routine
@@ -302,7 +304,7 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
         """Call off messages that are not over yet, waiting or leased; answers how many."""
         arguments = given({"ids": id_list("ids", ids)}, {"reason": reason})
         affected = yield from self._affected("cancel", arguments, connection)
-        self._log.info("cancelled %s messages [%s]", affected, self.deployment.store)
+        self._log.info("cancelled %s [%s]", counted(affected, "message"), self.deployment.store)
         return affected
 
     @routine
@@ -363,11 +365,14 @@ class BoxMethods(Named, Generic[Message, Stored, Listed, Dead]):
             "batch_size": integer("batch_size", batch_size),
         }
         affected = yield from self._affected(step, arguments, connection)
-        self._log.info("%s removed %s messages [%s]", step, affected, self.deployment.store)
+        self._log.info("%s removed %s [%s]", step, counted(affected, "message"), self.deployment.store)
         return affected
 
     def _claimed(self, owner_token: object, rows: _List[Values]) -> _List[Message]:
-        self._log.debug("claimed %s messages for %s [%s]", len(rows), owner_token, self.deployment.store)
+        if self._log.isEnabledFor(logging.DEBUG):
+            self._log.debug(
+                "claimed %s for %s [%s]", counted(len(rows), "message"), owner_token, self.deployment.store
+            )
         return [self.message_type(*row) for row in rows_with_headers(rows, self.claim_headers)]
 
     def _stored(self, rows: _List[Values]) -> _List[Stored]:

@@ -20,6 +20,7 @@ from pysqlbox.pool_base import PoolLimits
 from pysqlbox.retry import Retries
 from pysqlbox.serializer import JsonSerializer, Serializer
 from pysqlbox.steps import BoxNames, Call, Doings, Probe, Steps, routine, through
+from pysqlbox.unreachable import Unreachable
 
 if TYPE_CHECKING:
     from pysqlbox.drivers.embedded import EmbeddedServer
@@ -85,6 +86,7 @@ class DeploymentBase:
         self.store_key: StoreKey | None = None
         self.retries = retries or Retries()
         self._log = DeploymentLog("pysqlbox", self)
+        self._unreachable = Unreachable(self._log)
         #: What its methods have sent, received and settled, since measure().
         self.counts: CallCounts | None = None
         self._checked = False
@@ -259,11 +261,14 @@ class DeploymentBase:
         """A connection of the pool; one that cannot be had is tried for again."""
         while True:
             try:
-                return (yield self._pool.take)
+                taken = yield self._pool.take
             except DatabaseUnavailable as error:
                 if error.__cause__ is None or not self._may_try(tried, started):
                     raise  # without a cause the pool itself was exhausted, which took its time already
-                self._log.warning("no connection, trying again: %s [%s]", error, self.store)
+                self._unreachable.note(error, self.store)
+            else:
+                self._unreachable.end(self.store)
+                return taken
             yield functools.partial(self._pause, self.retries.pause(tried))
             tried += 1
 

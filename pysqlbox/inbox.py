@@ -25,6 +25,7 @@ from pysqlbox.messages import (
 from pysqlbox.records import Records
 from pysqlbox.steps import Awaiting, Blocking, Call, Described, Steps, routine
 from pysqlbox.typed.publishing import ReceiveOptions, incoming
+from pysqlbox.wording import counted
 
 if TYPE_CHECKING:
     from pysqlbox.async_deployment import AsyncDeployment
@@ -213,7 +214,7 @@ class InboxMethods(BoxMethods[InboxMessage, StoredInboxMessage, ListedInboxMessa
         return InboxEnqueued(*row)
 
     def _enqueued_many(self, rows: list[Values]) -> list[InboxEnqueued]:
-        self._log.info("enqueued a batch of %s messages [%s]", len(rows), self.deployment.store)
+        self._log.info("enqueued a batch of %s [%s]", counted(len(rows), "message"), self.deployment.store)
         return [InboxEnqueued(row[1], row[2], row[3], row[0]) for row in rows]
 
 

@@ -9,6 +9,7 @@ from pysqlbox.arguments import Delay, delay, given, integer, uuid_of, whole_seco
 from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import LedgerClaim, LedgerEntry, LedgerKey
 from pysqlbox.steps import Awaiting, Blocking, Call, Named, Steps, routine
+from pysqlbox.wording import counted
 
 if TYPE_CHECKING:
     from pysqlbox.async_deployment import AsyncDeployment
@@ -101,7 +102,7 @@ class LedgerMethods(Named):
             "batch_size": integer("batch_size", batch_size),
         }
         affected = yield from self._affected("cleanup", arguments, connection)
-        self._log.info("cleanup removed %s keys [%s]", affected, self.deployment.store)
+        self._log.info("cleanup removed %s [%s]", counted(affected, "key"), self.deployment.store)
         return affected
 
 

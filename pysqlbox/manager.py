@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 from pysqlbox.arguments import Delay
 from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.upkeep import Upkeep
+from pysqlbox.wording import counted
 from pysqlbox.worker.signals import signals
 from pysqlbox.worker.worker import Worker
 
@@ -137,7 +138,7 @@ class Manager:
         await self._stop_async()
 
     def __repr__(self) -> str:
-        return f"Manager({len(self.workers)} workers, {len(self.upkeep)} upkeep)"
+        return f"Manager({counted(len(self.workers), 'worker')}, {len(self.upkeep)} upkeep)"
 
     async def _stop_async(self) -> None:
         if not self._end():

@@ -34,6 +34,7 @@ from pysqlbox.records import Records
 from pysqlbox.schedules import SchedulingMethods
 from pysqlbox.steps import Awaiting, Blocking, Call, Described, Steps, routine
 from pysqlbox.typed.publishing import PublishOptions, outgoing
+from pysqlbox.wording import counted
 
 if TYPE_CHECKING:
     from pysqlbox.async_deployment import AsyncDeployment
@@ -237,11 +238,11 @@ class OutboxMethods(
         return Enqueued(*row)
 
     def _enqueued_many(self, rows: list[Values]) -> list[Enqueued]:
-        self._log.info("enqueued a batch of %s messages [%s]", len(rows), self.deployment.store)
+        self._log.info("enqueued a batch of %s [%s]", counted(len(rows), "message"), self.deployment.store)
         return [Enqueued(row[1], row[2], row[3], row[0]) for row in rows]
 
     def _enqueued_payloads(self, rows: list[Values]) -> list[Enqueued]:
-        self._log.info("enqueued a batch of %s messages [%s]", len(rows), self.deployment.store)
+        self._log.info("enqueued a batch of %s [%s]", counted(len(rows), "message"), self.deployment.store)
         return [Enqueued(row[1], row[2], "created", row[0]) for row in rows]
 
 

@@ -9,6 +9,7 @@ from typing import Any, TypedDict
 
 from pysqlbox.drivers import Target
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, InvalidState
+from pysqlbox.wording import counted
 
 __all__ = ["PoolBase", "PoolLimits"]
 
@@ -93,8 +94,8 @@ class PoolBase:
 
     def _exhausted(self) -> DatabaseUnavailable:
         return DatabaseUnavailable(
-            f"{self._target}: all {self._size} connections of the pool were in use"
-            f" for {self._timeout:g} seconds: raise pool_size, or give them back sooner"
+            f"{self._target}: all connections of the pool ({self._size}) were in use"
+            f" for {counted(self._timeout, 'second')}: raise pool_size, or give them back sooner"
         )
 
     def _is_closed(self) -> InvalidState:

@@ -36,6 +36,7 @@ from pysqlbox.errors import (
     SchemaMismatch,
 )
 from pysqlbox.stores import Stores
+from pysqlbox.wording import counted
 
 __all__ = ["Dashboard"]
 
@@ -215,7 +216,7 @@ class Dashboard:
         except TooMany:
             return self._failed(ask, DatabaseUnavailable("too many pages are waiting for the database"))
         except TimeoutError:
-            text = f"the database did not answer within {self.call_seconds:g} seconds"
+            text = f"the database did not answer within {counted(self.call_seconds, 'second')}"
             return self._failed(ask, DatabaseUnavailable(text))
         except PysqlboxError as error:
             return self._failed(ask, error)

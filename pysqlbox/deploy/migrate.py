@@ -20,6 +20,7 @@ from pysqlbox.extras import needed_for
 from pysqlbox.names import NamedBox, check_schema_name
 from pysqlbox.paths import migrations_root
 from pysqlbox.places import check_place
+from pysqlbox.wording import counted
 
 logger = logging.getLogger(__name__)
 
@@ -95,8 +96,8 @@ def _until_free(
             if waited + pause > wait_seconds:
                 raise DatabaseUnavailable(
                     f"{target}: schema {schema!r} is in use by {watcher.seen}; gave up after"
-                    f" {waited:.0f} seconds, and nothing was changed; wait longer (--wait), or end that"
-                    " session"
+                    f" {counted(round(waited), 'second')}, and nothing was changed; wait longer (--wait),"
+                    " or end that session"
                 ) from error.__cause__
             on_wait(f"schema {schema!r} is in use by {watcher.seen}; trying again in {pause:g} s")
         time.sleep(pause)

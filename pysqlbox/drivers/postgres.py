@@ -59,6 +59,7 @@ BOX_NAMES = (
 _KEPT_COLUMNS, _KEPT_LENGTH = 4, 10_000
 #: What a server answers who connects wrongly; libpq keeps no SQLSTATE of that, only the text.
 _REFUSED = re.compile(r"authentication failed|(database|role) \".*\" does not exist|no pg_hba.conf entry")
+_WHETHER_IT_RUNS = re.compile(r"\s*Is the server running[^?]*\?\s*")
 _TRANSIENT = {"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "57P05", "53300", "57014", "25P03"}
 
 
@@ -389,7 +390,7 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         if target is not None and _REFUSED.search(message):
             return AccessDenied(f"{where}{_one_line(message)}; {access_advice(target)}")
-        return DatabaseUnavailable(f"{where}{_one_line(message)}; {outage_advice(target)}")
+        return DatabaseUnavailable(f"{where}{_unreached(message)}; {outage_advice(target)}")
     if isinstance(error, psycopg.ProgrammingError) and target is not None:
         return InvalidArgument(f"url: must be one that libpq takes: {_one_line(message)}")
     return PysqlboxError(f"{where}{message} (SQLSTATE none); {UNFORESEEN}")
@@ -418,6 +419,13 @@ def error_of(code: str, message: str, target: Target | None = None) -> PysqlboxE
 
 def _one_line(message: str) -> str:
     return " ".join(message.split())
+
+
+def _unreached(message: str) -> str:
+    """Without libpq's question whether the server runs, once for each address; our advice says it."""
+    parts = [_one_line(part) for part in _WHETHER_IT_RUNS.split(message)]
+    said = "; ".join(filter(None, parts))
+    return said.removeprefix("connection failed: ").removeprefix("connection is bad: ")
 
 
 def adapted(name: str, value: object) -> object:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from pysqlbox.errors import InvalidArgument
+from pysqlbox.wording import counted
 
 __all__ = ["Unsigned", "key_of", "sign", "verify"]
 
@@ -60,7 +61,7 @@ def verify(
     if not (identity and signatures and stamp.isascii() and stamp.isdigit() and len(stamp) < 20):
         raise Unsigned("the headers webhook-id, webhook-timestamp and webhook-signature must be there")
     if abs((time.time() if now is None else now) - int(stamp)) > tolerance:
-        raise Unsigned(f"the delivery was signed more than {tolerance:g} seconds from now")
+        raise Unsigned(f"the delivery was signed more than {counted(tolerance, 'second')} from now")
     signed = f"{identity}.{stamp}.".encode() + body
     for secret in [secrets] if isinstance(secrets, str) else secrets:
         wanted = _signature(key_of(secret), signed).encode()

@@ -9,6 +9,7 @@ from typing import TypeVar
 from pysqlbox.dashboard.lanes import Lanes, TooMany
 from pysqlbox.service.limits import Limits
 from pysqlbox.service.problems import Problem
+from pysqlbox.wording import counted
 
 __all__ = ["Calls"]
 
@@ -40,7 +41,7 @@ class Calls:
         except TimeoutError:
             if not deadline.expired():
                 raise
-            text = f"the database did not answer within {limits.call_seconds:g} seconds"
+            text = f"the database did not answer within {counted(limits.call_seconds, 'second')}"
             raise self._come_again(text) from None
 
     def close(self) -> None:

@@ -10,6 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from pysqlbox.service.limits import Limits
 from pysqlbox.service.problems import Problem
+from pysqlbox.wording import counted
 
 __all__ = ["json_body"]
 
@@ -42,7 +43,7 @@ async def _bytes(request: Request, limits: Limits) -> bytes:
                     raise _too_large(most)
                 chunks.append(chunk)
     except TimeoutError:
-        raise Problem(408, f"the body did not come within {limits.body_seconds:g} seconds") from None
+        raise Problem(408, f"the body did not come within {counted(limits.body_seconds, 'second')}") from None
     except ClientDisconnect:
         raise Problem(400, "the client went away", name="InvalidArgument") from None
     return b"".join(chunks)

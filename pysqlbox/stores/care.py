@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from pysqlbox.stores.scheduler import StoresScheduler
 from pysqlbox.stores.served import LeaningStore
+from pysqlbox.wording import counted
 from pysqlbox.worker.caretaker import BATCH, Caretaker, Chore, first_at
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.timetable import Timetable
@@ -115,7 +116,7 @@ class StoreCare(Caretaker):
             self._more.add(id(chore))
             chore.next_at = time.monotonic() + GO_ON_SECONDS
         if total:
-            self._log.info("%s: %s, %d messages", chore.box, chore.name, total)
+            self._log.info("%s: %s, %s", chore.box, chore.name, counted(total, "message"))
 
 
 class Cares:

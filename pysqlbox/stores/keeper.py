@@ -9,6 +9,7 @@ from typing import Any, cast
 from pysqlbox.errors import PysqlboxError
 from pysqlbox.stores.scheduler import StoresScheduler
 from pysqlbox.stores.served import SLOW_SECONDS, StoreBox
+from pysqlbox.wording import counted
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.lease_keeper import IDLE_TICK_SECONDS, LeaseKeeper
 from pysqlbox.worker.served_box import ServedBox
@@ -64,7 +65,7 @@ class StoresKeeper(LeaseKeeper):
                     super()._extend_box(box, due)
                 except PysqlboxError as error:
                     self._again_at[box] = time.monotonic() + AGAIN_SECONDS
-                    box.log.debug("%s: cannot extend %d leases yet: %s", box.name, len(due), error)
+                    box.log.debug("%s: cannot extend %s yet: %s", box.name, counted(len(due), "lease"), error)
             if box.outcomes and box.next_poll <= time.monotonic():
                 super()._settle_box(box)
 
@@ -82,4 +83,4 @@ class StoresKeeper(LeaseKeeper):
             # The others go on; whoever talks to the store next finds out what it is.
             self._again_at[box] = time.monotonic() + AGAIN_SECONDS
             store.is_slow = True
-            box.log.warning("%s: cannot extend %d leases now: %s", box.name, len(due), error)
+            box.log.warning("%s: cannot extend %s now: %s", box.name, counted(len(due), "lease"), error)

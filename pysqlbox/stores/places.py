@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from pysqlbox.deployment import Deployment
 from pysqlbox.errors import DatabaseUnavailable, InvalidState, NotFound, PysqlboxError
 from pysqlbox.stores.store import Store
+from pysqlbox.wording import counted
 
 __all__ = ["Places"]
 
@@ -42,7 +43,9 @@ class Places:
                 f"place {place}: none of the stores that answer has it; {len(unreachable)} did not, among"
                 f" them {store.name!r}, try again when they do: {error}"
             ) from error
-        raise NotFound(f"place {place}: none of {len(stores)} stores has it; look whether one was removed")
+        raise NotFound(
+            f"place {place}: none of {counted(len(stores), 'store')} has it; look whether one was removed"
+        )
 
     def _is_known(self, store: Store) -> bool:
         with self._lock:

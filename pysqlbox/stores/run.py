@@ -51,8 +51,8 @@ CARE_SECONDS = 0.1
 SIGN_OFF_SECONDS = 1.0
 #: With more stores than this, schedules that somebody sets are noticed later.
 SCHEDULED_STORES = 100
-#: A budget that is too small is told of this often.
-COMPLAIN_SECONDS = 60.0
+#: A budget that is too small for so long is told of, so often; at the start there may just be much to do.
+CROWDED_SECONDS, COMPLAIN_SECONDS = 10.0, 60.0
 
 
 class StoresRun(WorkerRun):
@@ -78,8 +78,8 @@ class StoresRun(WorkerRun):
         self._version = -1
         self._ask_at, self._pause = 0.0, START_PAUSE
         self._watcher: Watcher | None = None
-        self._silence_at = self._complain_at = 0.0
-        self._crowded = 0
+        self._silence_at = 0.0
+        self._complain_at: dict[Server, float] = {}
 
     # Beginning
 
@@ -342,17 +342,16 @@ class StoresRun(WorkerRun):
 
     def _complain(self) -> None:
         """Say so if the budget is too small for what is busy at once."""
-        crowded = sum(server.crowded for server in self._list_servers())
         now = time.monotonic()
-        if crowded > self._crowded and now >= self._complain_at:
-            self._complain_at = now + COMPLAIN_SECONDS
-            for server in self._list_servers():
-                if server.crowded:
-                    self._log.warning(
-                        "%s: more stores are busy at once than the %d connections that connections= allows;"
-                        " each has to wait for its turn", server.name, server.budget,
-                    )  # fmt: skip
-        self._crowded = crowded
+        for server in self._list_servers():
+            if server.crowded_seconds < CROWDED_SECONDS or now < self._complain_at.get(server, 0.0):
+                continue
+            self._complain_at[server] = now + COMPLAIN_SECONDS
+            self._log.warning(
+                "%s: %d databases have been busy at once for %.0f s, more than connections=%d can serve:"
+                " raise it, or each waits for its turn",
+                server.name, server.busy_databases, server.crowded_seconds, server.budget,
+            )  # fmt: skip
 
     def _list_servers(self) -> list[Server]:
         return list(self._servers.values())

@@ -141,10 +141,12 @@ class Server:
         self.is_answering = True
         #: Whether its statistics are looked at.
         self.is_watched = False
-        #: How often a connection had to make way that was busy a moment ago.
-        self.crowded = 0
+        #: How many databases were busy at once when one of them last had to make way for another.
+        self.busy_databases = 0
+        self._crowded_since = self._crowded_at = float("-inf")
         self._free: list[Kept] = []
         self._open = 0
+        self._extra = 0
         self._closed = False
         self._changed = threading.Condition()
 
@@ -162,6 +164,13 @@ class Server:
     def is_over(self) -> bool:
         """Whether there are more databases than connections."""
         return len(self.databases) > self.budget
+
+    @property
+    def crowded_seconds(self) -> float:
+        """For how long more databases have been busy than there are connections; 0 if that is over."""
+        if time.monotonic() - self._crowded_at > BUSY_SECONDS:
+            return 0.0
+        return self._crowded_at - self._crowded_since
 
     @contextlib.contextmanager
     def lend(
@@ -195,12 +204,14 @@ class Server:
             if self._open >= self.budget:
                 return False
             self._open += 1
+            self._extra += 1
             return True
 
     def drop_extra(self) -> None:
         """That connection is no more."""
         with self._changed:
             self._open -= 1
+            self._extra -= 1
             self._changed.notify()
 
     def processes(self) -> list[int]:
@@ -274,11 +285,12 @@ class Server:
                 if self._free:
                     evicted = self._least_worth()
                     self._free.remove(evicted)
-                    self.crowded += self._serves_busy(evicted)
+                    if self._serves_busy(evicted):
+                        self._note_crowd(time.monotonic())
                     break
                 left = until - time.monotonic()
                 if left <= 0:
-                    raise NoRoom(f"{self.name}: all {self.budget} connections are in use (connections)")
+                    raise NoRoom(f"{self.name}: all {self.budget} of connections= are in use")
                 self._changed.wait(left)
         if evicted is not None:
             evicted.close()
@@ -286,6 +298,16 @@ class Server:
         if not raw:
             kept.worker = database.calls.open()
         return kept
+
+    def _note_crowd(self, now: float) -> None:
+        """A busy database has lost a connection: to one of too many others, or to a second one of its own."""
+        busy = sum(database.is_busy for database in self.databases.values())
+        if busy <= self.budget - self._extra:
+            return
+        if now - self._crowded_at > BUSY_SECONDS:
+            self._crowded_since = now
+        self._crowded_at = now
+        self.busy_databases = busy
 
     @staticmethod
     def _serves_busy(kept: Kept) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.stores.run import StoresRun
 from pysqlbox.stores.strategies import RoundRobin, Strategy
+from pysqlbox.wording import counted
 from pysqlbox.worker.handlers import seconds
 from pysqlbox.worker.health import WorkerHealth
 from pysqlbox.worker.logs import StoreLog
@@ -69,4 +70,5 @@ class StoresWorker(Worker):
         return StoreLog("stores", {})
 
     def __repr__(self) -> str:
-        return f"StoresWorker({', '.join(self._settings.boxes)} of {self.stores!r}, {self.threads} threads)"
+        boxes = ", ".join(self._settings.boxes)
+        return f"StoresWorker({boxes} of {self.stores!r}, {counted(self.threads, 'thread')})"

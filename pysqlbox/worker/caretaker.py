@@ -13,6 +13,7 @@ import uuid
 from dataclasses import dataclass
 
 from pysqlbox.errors import AccessDenied, PysqlboxError, SchemaMismatch
+from pysqlbox.wording import counted
 from pysqlbox.worker.database import Caller
 from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.scheduler import Scheduler
@@ -155,4 +156,4 @@ class Caretaker:
             self._scheduler.pause(0.05)  # others come first
             self._look()
         if total:
-            self._log.info("%s: %s, %d messages", chore.box, chore.name, total)
+            self._log.info("%s: %s, %s", chore.box, chore.name, counted(total, "message"))

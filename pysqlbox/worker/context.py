@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pysqlbox.errors import InvalidState
+from pysqlbox.wording import counted
 
 if TYPE_CHECKING:
     from pysqlbox.deployment import Deployment
@@ -90,4 +91,4 @@ class Context:
         return self.cancelled
 
     def __repr__(self) -> str:
-        return f"Context({len(self.messages)} messages, thread {threading.current_thread().name})"
+        return f"Context({counted(len(self.messages), 'message')}, thread {threading.current_thread().name})"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.signatures import signature_of
 from pysqlbox.typed import batch_decoder_for, decoder_for
+from pysqlbox.wording import counted
 from pysqlbox.worker.results import Ack, DeadLetter, Delay, Release, Result, Retry
 
 if TYPE_CHECKING:
@@ -126,7 +127,9 @@ class Handler:
             found = [result_of(item) for item in answer]
             if len(found) == len(messages):
                 return found
-            raise TypeError(f"the handler of {len(messages)} messages answered {len(found)} results")
+            raise TypeError(
+                f"the handler of {counted(len(messages), 'message')} answered {counted(len(found), 'result')}"
+            )
         raise TypeError(
             f"a batch handler must answer None, a result or a list of them, not {type(answer).__name__}"
         )

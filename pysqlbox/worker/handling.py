@@ -15,6 +15,7 @@ from typing import Any
 from pysqlbox import watching
 from pysqlbox.logs import about, handling, is_watched
 from pysqlbox.typed import Undecodable
+from pysqlbox.wording import counted
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.context import Context
 from pysqlbox.worker.handlers import Handler, Handlers
@@ -210,7 +211,7 @@ class Handling:
     def final(self, box: ServedBox, message: Any, result: Result) -> Result:
         """A result as it is meant: after the last attempt there is no other."""
         if isinstance(result, Retry) and box.gives_up(message.topic, message.attempt + 1):
-            return DeadLetter(result.error or f"given up after {message.attempt + 1} attempts")
+            return DeadLetter(result.error or f"given up after {counted(message.attempt + 1, 'attempt')}")
         return result
 
     def _committed(self, box: ServedBox, messages: list[Any], tally: Tally) -> bool:
@@ -230,7 +231,7 @@ class Handling:
     def overran(self, assignment: Assignment, messages: list[Any], seconds: float, tally: Tally) -> None:
         """What it means that a handler did not end in time."""
         box = assignment.box
-        reason = f"the handler did not end within {seconds:g} seconds"
+        reason = f"the handler did not end within {counted(seconds, 'second')}"
         if assignment.handler is not None:
             tally.handled(box.key, assignment.handler.topic, seconds)
         for message in messages:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pysqlbox.errors import DatabaseUnavailable, PysqlboxError
+from pysqlbox.wording import counted
 from pysqlbox.worker.assignment import STUCK_SECONDS, Assignment
 from pysqlbox.worker.coroutines import Coroutines
 from pysqlbox.worker.exchange import Exchange
@@ -200,7 +201,7 @@ class LeaseKeeper:
             try:
                 self._extend_box(box, due)
             except DatabaseUnavailable as error:
-                box.log.warning("%s: cannot extend %d leases now: %s", box.name, len(due), error)
+                box.log.warning("%s: cannot extend %s now: %s", box.name, counted(len(due), "lease"), error)
                 self._quiet_until = time.monotonic() + AGAIN_SECONDS
                 return
             except PysqlboxError as error:
@@ -243,4 +244,4 @@ class LeaseKeeper:
             assignment.leased_at = asked_at
         self.tally.lost += lost
         if lost:
-            box.log.warning("%s: lost the lease of %d messages", box.name, lost)
+            box.log.warning("%s: lost the lease of %s", box.name, counted(lost, "message"))

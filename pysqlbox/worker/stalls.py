@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 
 from pysqlbox.errors import AccessDenied, PysqlboxError
+from pysqlbox.wording import counted
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.database import WorkerConnection
 from pysqlbox.worker.scheduler import Scheduler
@@ -78,8 +79,9 @@ class StallWatch:
         if waiting:
             box.stalled_since = time.time() - (now - box.moved_at)
             box.log.error(
-                "%s: nothing has moved for %.0f s, though %d messages wait, the oldest for %.0f s: %s",
-                box.name, now - box.moved_at, waiting, oldest, self._reason(handled, now),
+                "%s: nothing has moved for %.0f s, though %s, the oldest for %.0f s: %s",
+                box.name, now - box.moved_at, counted(waiting, "message waits", "messages wait"), oldest,
+                self._reason(handled, now),
             )  # fmt: skip
 
     def _waiting(self, box: ServedBox) -> tuple[int, float]:
@@ -107,7 +109,8 @@ class StallWatch:
         longest = min(handled, key=lambda each: each.began_at)
         messages = longest.handled or longest.held()
         which = f" ({messages[0].topic} message {messages[0].id})" if messages else ""
-        return f"{len(handled)} handlers run, the longest for {now - longest.began_at:.0f} s{which}"
+        how_many = counted(len(handled), "handler runs", "handlers run")
+        return f"{how_many}, the longest for {now - longest.began_at:.0f} s{which}"
 
 
 def is_stuck(assignment: Assignment, settings: Settings) -> bool:

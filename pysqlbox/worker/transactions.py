@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pysqlbox.errors import InvalidState
 from pysqlbox.pool import Pool
+from pysqlbox.wording import counted
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.context import Context
 from pysqlbox.worker.forking import end_child
@@ -93,7 +94,9 @@ class Transactions:
             done = assignment.box.queue.ack(self._owner, ids, connection=connection)
         if done < len(ids):
             assignment.lose(ids)
-            raise LeaseLost(f"{len(ids) - done} of {len(ids)} messages are not this worker's any more")
+            raise LeaseLost(
+                f"this worker has lost the lease of {len(ids) - done} of {counted(len(ids), 'message')}"
+            )
 
     @contextlib.contextmanager
     def _own(self) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from pysqlbox.errors import InvalidArgument, InvalidState
 from pysqlbox.typed import topic_of
+from pysqlbox.wording import counted
 from pysqlbox.worker.deployment_run import DeploymentRun
 from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.forking import keep_for_parent, watch
@@ -163,8 +164,8 @@ class Worker:
             raise run.failure
         if raise_errors and run.first_error is not None:
             raise run.first_error
-        if timed_out:
-            raise TimeoutError(f"not everything was handled within {limit:g} seconds")
+        if timed_out and limit is not None:
+            raise TimeoutError(f"not everything was handled within {counted(limit, 'second')}")
         return self.stats().handled - before
 
     def run(self, *, stop_timeout: Delay = 30.0) -> None:
@@ -283,7 +284,8 @@ class Worker:
         self.stop()
 
     def __repr__(self) -> str:
-        return f"Worker({', '.join(self._settings.boxes)} of {self.deployment!r}, {self.threads} threads)"
+        boxes = ", ".join(self._settings.boxes)
+        return f"Worker({boxes} of {self.deployment!r}, {counted(self.threads, 'thread')})"
 
     def _register(self, topic: str | type[Any], *, batch: bool, options: HandlerOptions) -> Any:
         name = topic if isinstance(topic, str) else topic_of(topic)

@@ -14,6 +14,7 @@ from typing import Any
 
 from pysqlbox.errors import InvalidArgument
 from pysqlbox.logs import about
+from pysqlbox.wording import counted
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.coroutines import Coroutines
 from pysqlbox.worker.exchange import Exchange
@@ -412,4 +413,5 @@ class WorkerRun(ABC):
     def _report_unsettled(self) -> None:
         count = self._unsettled()
         if count:
-            self._log.error("%d results stay unsettled: the database does not answer", count)
+            results = counted(count, "result stays", "results stay")
+            self._log.error("%s unsettled: the database does not answer", results)

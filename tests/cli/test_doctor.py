@@ -21,7 +21,7 @@ def test_doctor_tells_the_worst_first_and_its_exit_code_tells_too(run: Run, depl
     levels = [line.split()[0] for line in lines if line[:1].isalpha()]
     assert levels == sorted(levels, key=("error", "warning", "unknown", "note").index)
     at = lines.index("warning  dead_letters: box orders")
-    assert "1 messages were given up" in lines[at + 1]
+    assert "         1 message was given up, " in lines[at + 1]
     assert lines[at + 2].startswith("         > ")
     assert "\x1b" not in text
     assert "note     paused: box outbox, topic on \\x1b hold" in lines

@@ -307,7 +307,7 @@ def test_contract_doctor_names_stuck_joins_and_why(joins: Joins) -> None:
     assert details.keys() == {f"join {each}" for each in (short, waiting, over, opened)}
     assert details[f"join {short}"][0] == "note"
     assert "only 1 of its 2 steps are attached" in details[f"join {short}"][1]
-    assert "0 of its 1 steps are over" in details[f"join {waiting}"][1]
+    assert "0 of its 1 step is over" in details[f"join {waiting}"][1]
     assert "it is open" in details[f"join {opened}"][1]
     joins.wait(over, on_complete_topic="next")
     box.db.advance(6 * MINUTE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+from typing import Any, cast
 
 import pytest
 from markupsafe import escape
@@ -12,7 +13,9 @@ from starlette.routing import Mount
 from starlette.testclient import TestClient
 
 import pysqlbox
+from pysqlbox import Finding
 from pysqlbox.dashboard import Dashboard
+from pysqlbox.dashboard.overview import one_of_each_first
 from tests.dashboard.support import HOSTILE, OWNER, Audited, Visitor, kill
 
 
@@ -298,3 +301,10 @@ def test_without_tokens_forms_still_come_from_our_pages(deployment: pysqlbox.Dep
     assert "this machine only, no tokens" in visitor.text("/topics")
     assert visitor.post("/boxes/outbox/pause").status_code == 303
     made.close()
+
+
+def test_the_overview_tells_of_every_check_before_it_tells_of_one_twice() -> None:
+    found = [("error", "horizon", "a"), ("error", "horizon", "b"), ("warning", "horizon", "c")]
+    found += [("warning", "bloat", "d"), ("warning", "bloat", "e"), ("warning", "dead_letters", "f")]
+    findings = [Finding(check, cast(Any, level), subject, "", None) for level, check, subject in found]
+    assert [each.subject for each in one_of_each_first(findings)] == ["a", "b", "d", "f", "c", "e"]

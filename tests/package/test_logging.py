@@ -44,7 +44,7 @@ def test_obx_097_ibx_109_claims_are_logged(deployment: Deployment, caplog: pytes
     for name in ("outbox", "inbox"):
         ((level, line),) = _lines(caplog, f"pysqlbox.{name}")
         assert level == logging.DEBUG
-        assert line.startswith(f"claimed 1 messages for {OWNER}")
+        assert line.startswith(f"claimed 1 message for {OWNER}")
 
 
 def test_obx_100_ibx_112_reaping_is_logged(
@@ -58,7 +58,7 @@ def test_obx_100_ibx_112_reaping_is_logged(
     deployment.inbox.reap()
     ((level, line),) = _lines(caplog, "pysqlbox.outbox")
     assert level == logging.INFO
-    assert line.startswith("reaped 1 expired leases")
+    assert line.startswith("reaped 1 expired lease [")
     assert _lines(caplog, "pysqlbox.inbox")[0][1].startswith("reaped 0 expired leases")
 
 

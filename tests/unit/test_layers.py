@@ -15,7 +15,7 @@ PACKAGE = ROOT / "pysqlbox"
 
 LAYERS = """
     errors paths watching calls
-    names cron logs extras signatures
+    names cron logs extras signatures wording unreachable
     places rules drivers
     locate arguments retry transaction pool_base
     serializer async_transaction pool async_pool

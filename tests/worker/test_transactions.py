@@ -96,7 +96,7 @@ def test_a_lost_lease_rolls_back(
 
     message = put(deployment.outbox)
     worker.start()
-    until(lambda: "not this worker's any more" in caplog.text, 40)
+    until(lambda: "this worker has lost the lease of 1 of 1 message" in caplog.text, 40)
     worker.stop()
     assert effects() == []
     stored = deployment.outbox.get(message)

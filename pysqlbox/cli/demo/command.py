@@ -12,6 +12,7 @@ from pysqlbox.cli.demo.board import Board
 from pysqlbox.cli.demo.crew import Crew, hiring
 from pysqlbox.deployment import Deployment, connect
 from pysqlbox.drivers.embedded import EmbeddedServer
+from pysqlbox.wording import counted
 
 __all__ = ["demo"]
 
@@ -86,7 +87,7 @@ def _business(db: Deployment, crew: Crew, day: shop.Day, board: Board) -> set[UU
             if killed:
                 crew.kill(DOOMED)
                 orphans = shop.held_like(db, asleep[0]) | set(asleep) if asleep else set()
-                board.say(f"SIGKILL for a courier with {len(orphans)} messages in its hands")
+                board.say(f"SIGKILL for a courier with {counted(len(orphans), 'message')} in its hands")
         elif all_carried and booked == carried:
             return orphans
         crew.check()

@@ -23,7 +23,7 @@ BEGIN
     {% call doctor.look("clock", "N'server'", "the clock for tests is not ahead") %}
             SELECT
                 N'warning' AS level, {{ ("schema " ~ schema) | literal }} AS subject,
-                CONCAT(N'it has a clock for tests, which is ', c.offset_seconds, N' seconds ahead of the server''s') AS detail,
+                CONCAT(N'it has a clock for tests, which is ', c.offset_seconds, N' s ahead of the server''s') AS detail,
                 {{ ("EXEC " ~ db._set_clock ~ " @offset_seconds = 0;") | literal }} AS advice
             FROM {{ db._clock }} AS c
             WHERE c.offset_seconds <> 0

@@ -23,12 +23,13 @@ BEGIN
                         WHEN j.is_over = 1 AND j.wait_message_id IS NULL THEN N'all its steps are over, but nobody has called join_wait'
                         WHEN j.is_over = 1 THEN N'all its steps are over, but nobody works on its join.wait message'
                         WHEN j.expected_steps IS NULL
-                            THEN CONCAT(N'it is open, ', j.attached_steps, N' steps are attached, and nobody has called join_wait')
+                            THEN CONCAT(N'it is open, ', {{ doctor.counted("j.attached_steps", "step is", "steps are") }}, N' attached, and nobody has called join_wait')
                         WHEN j.attached_steps < j.expected_steps
-                            THEN CONCAT(N'only ', j.attached_steps, N' of its ', j.expected_steps, N' steps are attached')
-                        ELSE CONCAT(j.over_steps, N' of its ', j.expected_steps, N' steps are over')
+                            THEN CONCAT(N'only ', j.attached_steps, N' of its ', {{ doctor.counted("j.expected_steps", "step is", "steps are") }}, N' attached')
+                        ELSE CONCAT(j.over_steps, N' of its ', {{ doctor.counted("j.expected_steps", "step is", "steps are") }}, N' over')
                     END,
-                    N'; it has not moved for ', {{ doctor.lasting("j.moved_at", "@now_at") }}, N'; one of ', COUNT(*) OVER (), N' that are stuck'
+                    N'; it has not moved for ', {{ doctor.lasting("j.moved_at", "@now_at") }},
+                    CASE WHEN COUNT(*) OVER () = 1 THEN N'; the only one that is stuck' ELSE CONCAT(N'; one of ', COUNT(*) OVER (), N' that are stuck') END
                 ) AS detail,
                 CASE
                     WHEN j.is_over = 1 AND j.wait_message_id IS NULL

@@ -93,11 +93,16 @@ BEGIN
     END;
 {%- endmacro %}
 
+{#- A number with what it counts: one, or more; texts. -#}
+{% macro counted(number, one, more) -%}
+    CONCAT({{ number }}, CASE WHEN {{ number }} = 1 THEN {{ (" " ~ one) | literal }} ELSE {{ (" " ~ more) | literal }} END)
+{%- endmacro %}
+
 {#- A length of time in whole seconds, as days and hours:minutes:seconds. -#}
 {% macro lasting(since, until) -%}
     {%- set seconds = "DATEDIFF_BIG(SECOND, " ~ since ~ ", " ~ until ~ ")" -%}
     CONCAT(
-        CASE WHEN {{ seconds }} >= 86400 THEN CONCAT({{ seconds }} / 86400, N' days ') END,
+        CASE WHEN {{ seconds }} >= 86400 THEN {{ counted(seconds ~ " / 86400", "day ", "days ") }} END,
         RIGHT(CONCAT(N'0', {{ seconds }} % 86400 / 3600), 2), N':', RIGHT(CONCAT(N'0', {{ seconds }} % 3600 / 60), 2), N':',
         RIGHT(CONCAT(N'0', {{ seconds }} % 60), 2)
     )

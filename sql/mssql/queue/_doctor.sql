@@ -126,8 +126,9 @@ BEGIN
                 CASE WHEN f.locked_until < DATEADD(MINUTE, -10, @now_at) THEN N'error' ELSE N'warning' END AS level,
                 {{ subject }} AS subject,
                 CONCAT(
-                    CASE WHEN e.leases = 1000 THEN N'at least ' END, e.leases, N' leases have run out and nobody takes them back; the first ',
-                    {{ doctor.lasting("f.locked_until", "@now_at") }}, N' ago, of message ', f.id, N', owner ', f.owner_token
+                    CASE WHEN e.leases = 1000 THEN N'at least ' END,
+                    {{ doctor.counted("e.leases", "lease has run out and nobody takes it back,", "leases have run out and nobody takes them back; the first") }},
+                    N' ', {{ doctor.lasting("f.locked_until", "@now_at") }}, N' ago, of message ', f.id, N', owner ', f.owner_token
                 ) AS detail,
                 {{ ("EXEC " ~ box.reap ~ " @batch_size = 1000; -- any claim does it too") | literal }} AS advice
             FROM (
@@ -226,7 +227,8 @@ BEGIN
                         WHEN h.is_paused = 1 THEN CONCAT(N'is of the paused topic ', h.topic)
                         ELSE CONCAT(N'is not due before ', h.due_at)
                     END,
-                    N'; the next one waits for ', {{ doctor.lasting("n.since", "@now_at") }}, N'; one of ', COUNT(*) OVER (), N' such groups'
+                    N'; the next one waits for ', {{ doctor.lasting("n.since", "@now_at") }},
+                    CASE WHEN COUNT(*) OVER () = 1 THEN N'; the only such group' ELSE CONCAT(N'; one of ', COUNT(*) OVER (), N' such groups') END
                 ) AS detail,
                 CASE
                     WHEN h.is_paused = 1 THEN CONCAT({{ ("EXEC " ~ box.resume ~ " @topic = ") | literal }}, {{ doctor.quoted("h.topic") }}, N';')
@@ -262,8 +264,9 @@ BEGIN
             SELECT
                 CASE WHEN f.died_at > DATEADD(DAY, -1, @now_at) THEN N'warning' ELSE N'note' END AS level, {{ subject }} AS subject,
                 CONCAT(
-                    CASE WHEN e.looked_at = 1000 THEN N'at least ' END, e.messages, N' messages were given up, the last one, ', f.id, N', ',
-                    {{ doctor.lasting("f.died_at", "@now_at") }}, N' ago'
+                    CASE WHEN e.looked_at = 1000 THEN N'at least ' END,
+                    {{ doctor.counted("e.messages", "message was given up", "messages were given up, the last one") }},
+                    N', ', f.id, N', ', {{ doctor.lasting("f.died_at", "@now_at") }}, N' ago'
                 ) AS detail,
                 CONCAT(
                     {{ ("EXEC " ~ box.dead_letters ~ "; tells why. Then EXEC " ~ box.replay ~ " @ids = N'[") | literal }}, f.id,

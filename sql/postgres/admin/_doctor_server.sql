@@ -27,7 +27,7 @@ BEGIN
 {% if test_clock %}
             SELECT
                 'warning', 'schema ' || {{ schema | literal }},
-                format('it has a clock for tests, which is %s seconds ahead of the server''s', c.last_value / 1000.0),
+                format('it has a clock for tests, which is %s ahead of the server''s', {{ doctor.lasting("make_interval(secs => c.last_value / 1000.0)") }}),
                 format('SELECT %s(0);', {{ db._set_clock | literal }})
             FROM {{ db._clock }} AS c
             WHERE c.last_value <> 0

@@ -19,9 +19,9 @@ BEGIN
                 CASE WHEN a.xact_start < clock_timestamp() - interval '1 hour' THEN 'error' ELSE 'warning' END,
                 'session ' || a.pid,
                 format(
-                    'role %s, application "%s", %s: its transaction is open for %s and keeps what %s transactions have left',
+                    'role %s, application "%s", %s: its transaction is open for %s and keeps what %s left',
                     a.usename, a.application_name, a.state, {{ doctor.lasting("clock_timestamp() - a.xact_start") }},
-                    greatest(age(a.backend_xmin), age(a.backend_xid))
+                    {{ doctor.counted("greatest(age(a.backend_xmin), age(a.backend_xid))", "transaction has", "transactions have") }}
                 ),
                 format('SELECT pg_terminate_backend(%s);', a.pid)
             FROM pg_stat_activity AS a
@@ -35,8 +35,9 @@ BEGIN
                 CASE WHEN x.prepared < clock_timestamp() - interval '1 hour' THEN 'error' ELSE 'warning' END,
                 'prepared transaction ' || x.gid,
                 format(
-                    'role %s prepared it %s ago and nobody has ended it; it keeps its locks and what %s transactions have left',
-                    x.owner, {{ doctor.lasting("clock_timestamp() - x.prepared") }}, age(x.transaction)
+                    'role %s prepared it %s ago and nobody has ended it; it keeps its locks and what %s left',
+                    x.owner, {{ doctor.lasting("clock_timestamp() - x.prepared") }},
+                    {{ doctor.counted("age(x.transaction)", "transaction has", "transactions have") }}
                 ),
                 format('ROLLBACK PREPARED %L; -- or COMMIT PREPARED, as its transaction manager decided', x.gid)
             FROM pg_prepared_xacts AS x
@@ -56,8 +57,8 @@ BEGIN
                         WHEN s.inactive_since IS NULL THEN 'nobody uses it'
                         ELSE 'nobody uses it since ' || {{ doctor.lasting("s.inactive_since") }}
                     END,
-                    'keeps what ' || age(s.xmin) || ' transactions have left',
-                    'keeps what ' || age(s.catalog_xmin) || ' transactions have left in the catalog',
+                    'keeps what ' || {{ doctor.counted("age(s.xmin)", "transaction has", "transactions have") }} || ' left',
+                    'keeps what ' || {{ doctor.counted("age(s.catalog_xmin)", "transaction has", "transactions have") }} || ' left in the catalog',
                     'keeps ' || pg_size_pretty(s.kept_bytes) || ' of WAL'
                 ),
                 CASE

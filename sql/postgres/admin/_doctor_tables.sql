@@ -30,9 +30,10 @@ BEGIN
             SELECT
                 'warning', 'table ' || c.relname,
                 format(
-                    'about %s dead rows beside %s live ones; vacuumed last %s', t.n_dead_tup, t.n_live_tup,
+                    'about %s dead rows beside %s live ones; %s', t.n_dead_tup, t.n_live_tup,
                     coalesce(
-                        {{ doctor.lasting("clock_timestamp() - greatest(t.last_autovacuum, t.last_vacuum)") }} || ' ago', 'never'
+                        'vacuumed last ' || {{ doctor.lasting("clock_timestamp() - greatest(t.last_autovacuum, t.last_vacuum)") }}
+                        || ' ago', 'never vacuumed'
                     )
                 ),
                 format(

@@ -18,15 +18,16 @@ BEGIN
                 CASE WHEN j.is_over OR j.moved_at < now_at - interval '1 day' THEN 'warning' ELSE 'note' END,
                 'join ' || j.join_id,
                 format(
-                    '%s; it has not moved for %s; one of %s that are stuck',
+                    '%s; it has not moved for %s; %s',
                     CASE
                         WHEN j.is_over AND j.wait_message_id IS NULL THEN 'all its steps are over, but nobody has called join_wait'
                         WHEN j.is_over THEN 'all its steps are over, but nobody works on its join.wait message'
-                        WHEN j.expected_steps IS NULL THEN format('it is open, %s steps are attached, and nobody has called join_wait', j.attached)
-                        WHEN j.attached < j.expected_steps THEN format('only %s of its %s steps are attached', j.attached, j.expected_steps)
-                        ELSE format('%s of its %s steps are over', j.over, j.expected_steps)
+                        WHEN j.expected_steps IS NULL THEN format('it is open, %s attached, and nobody has called join_wait', {{ doctor.counted("j.attached", "step is", "steps are") }})
+                        WHEN j.attached < j.expected_steps THEN format('only %s of its %s attached', j.attached, {{ doctor.counted("j.expected_steps", "step is", "steps are") }})
+                        ELSE format('%s of its %s over', j.over, {{ doctor.counted("j.expected_steps", "step is", "steps are") }})
                     END,
-                    {{ doctor.lasting("now_at - j.moved_at") }}, count(*) OVER ()
+                    {{ doctor.lasting("now_at - j.moved_at") }},
+                    CASE WHEN count(*) OVER () = 1 THEN 'the only one that is stuck' ELSE format('one of %s that are stuck', count(*) OVER ()) END
                 ),
                 CASE
                     WHEN j.is_over AND j.wait_message_id IS NULL

@@ -57,6 +57,10 @@ BEGIN
 {% macro lasting(interval) %}
 date_trunc('second', {{ interval }})::text
 {%- endmacro %}
+{# A number with what it counts: one, or more; texts. #}
+{% macro counted(number, one, more) %}
+{{ number }} || CASE WHEN {{ number }} = 1 THEN {{ (" " ~ one) | literal }} ELSE {{ (" " ~ more) | literal }} END
+{%- endmacro %}
 {# A row more if the sessions of other roles are hidden from whom this runs as. #}
 {% macro hidden() %}
 UNION ALL

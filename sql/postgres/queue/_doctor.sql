@@ -114,8 +114,9 @@ BEGIN
             SELECT
                 CASE WHEN e.first_at < now_at - interval '10 minutes' THEN 'error' ELSE 'warning' END, {{ subject }},
                 format(
-                    '%s%s leases have run out and nobody takes them back; the first %s ago, of message %s, owner %s',
-                    CASE WHEN e.leases = 1000 THEN 'at least ' END, e.leases, {{ doctor.lasting("now_at - e.first_at") }},
+                    '%s%s %s ago, of message %s, owner %s', CASE WHEN e.leases = 1000 THEN 'at least ' END,
+                    {{ doctor.counted("e.leases", "lease has run out and nobody takes it back,", "leases have run out and nobody takes them back; the first") }},
+                    {{ doctor.lasting("now_at - e.first_at") }},
                     e.first_id, e.first_owner
                 ),
                 format('SELECT * FROM %s(1000); -- any claim does it too', {{ box.reap | literal }})
@@ -233,9 +234,10 @@ BEGIN
             SELECT
                 'warning', {{ subject }} || ', group ' || g.group_id,
                 format(
-                    'its head, message %s (attempt %s), %s; the next one waits for %s; one of %s such groups', h.id, h.attempt,
+                    'its head, message %s (attempt %s), %s; the next one waits for %s; %s', h.id, h.attempt,
                     CASE WHEN h.topic = ANY (paused) THEN 'is of the paused topic ' || h.topic ELSE 'is not due before ' || h.due_at END,
-                    {{ doctor.lasting("now_at - n.since") }}, count(*) OVER ()
+                    {{ doctor.lasting("now_at - n.since") }},
+                    CASE WHEN count(*) OVER () = 1 THEN 'the only such group' ELSE format('one of %s such groups', count(*) OVER ()) END
                 ),
                 CASE
                     WHEN h.topic = ANY (paused) THEN format('SELECT * FROM %s(%L);', {{ box.resume | literal }}, h.topic)
@@ -298,8 +300,8 @@ BEGIN
             SELECT
                 CASE WHEN d.last_at > now_at - interval '1 day' THEN 'warning' ELSE 'note' END, {{ subject }},
                 format(
-                    '%s%s messages were given up, the last one, %s, %s ago', CASE WHEN d.looked_at = 1000 THEN 'at least ' END,
-                    d.messages, d.last_id, {{ doctor.lasting("now_at - d.last_at") }}
+                    '%s%s, %s, %s ago', CASE WHEN d.looked_at = 1000 THEN 'at least ' END,
+                    {{ doctor.counted("d.messages", "message was given up", "messages were given up, the last one") }}, d.last_id, {{ doctor.lasting("now_at - d.last_at") }}
                 ),
                 format(
                     'SELECT * FROM %s(); tells why. Then SELECT * FROM %s(ARRAY[%s]); or %s.', {{ box.dead_letters | literal }},
