@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -84,7 +85,7 @@ def number(value: float) -> str:
 
 
 def front_page(told: Mapping[str, Any]) -> str:
-    """Picture, table, where others are better, and where, when and how this was measured."""
+    """Picture, table, how often another queue is ahead, and how this was measured."""
     rows = lines(told["scenarios"])
     commits = list(dict.fromkeys(line.commit for line in rows if line.commit))
     text = [
@@ -106,21 +107,19 @@ def front_page(told: Mapping[str, Any]) -> str:
         ]
         cells += [line.who, *([f"`{line.commit}`"] if len(commits) > 1 else [])]
         text.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*text, "", _wrapped(_not_first(rows)), "", _wrapped(_circumstances(told, commits)), ""])
+    return "\n".join([*text, "", _wrapped(f"{_not_first(rows)} {_circumstances(told)}"), ""])
 
 
 def _not_first(rows: Sequence[Line]) -> str:
-    behind = [line for line in rows if not line.is_first]
-    where = f"[others are better elsewhere too]({PLACE}/suite.md#where-others-were-better)"
-    if not behind:
-        return f"pysqlbox is first in each of these rows; {where}."
-    told = "; ".join(
-        f"{line.row.title}: {line.who} ({number(line.ours / line.other)} of it)" for line in behind
-    )
-    return f"Not first: {told}. And {where}."
+    where = f"[others are ahead elsewhere too]({PLACE}/suite.md#where-others-were-better)"
+    ahead = Counter(line.who for line in rows if not line.is_first)
+    if not ahead:
+        return f"pysqlbox is ahead in each of these rows; {where}."
+    told = " and ".join(f"{who} in {many} of these rows" for who, many in ahead.most_common())
+    return f"Behind {told}; {where}."
 
 
-def _circumstances(told: Mapping[str, Any], commits: Sequence[str]) -> str:
+def _circumstances(told: Mapping[str, Any]) -> str:
     about = told["about"]
     shown = {(row.scenario, row.variant) for row in ROWS}
     counts = [
@@ -132,43 +131,15 @@ def _circumstances(told: Mapping[str, Any], commits: Sequence[str]) -> str:
     fewest, most = min(counts, default=0), max(counts, default=0)
     rounds = f"{most} round{'' if most == 1 else 's'}" if fewest == most else f"{fewest} to {most} rounds"
     server = about.get("server", {})
-    settings = ", ".join(
-        f"{name} {server[name]}" for name in ("fsync", "synchronous_commit") if name in server
-    )
-    dates = [run["date"] for run in about.get("runs", [about]) if "date" in run]
-    of = f" of commit {' and '.join(f'`{one}`' for one in commits)}" if commits else ""
-    versions = {
-        name: version
-        for who, ones in about.get("versions", {}).items()
-        for name, version in list(ones.items())[:1]
-        if not who.endswith("T-SQL")
-    }
-    text = (
-        f"Figures{of}, measured {dates[-1] if dates else ''}: what has changed since is not in them. Medians "
-        f"of {rounds} in which all take turns, on a private PostgreSQL "
-        f"{server.get('version', '').split(' ')[0]} ({settings}); {about.get('machine', '')}; "
-        f"{', '.join(f'{name} {one}' for name, one in versions.items())}. "
-        "Messages of 200 bytes, empty handlers where no time is told."
-    )
-    held = _seconds_of("held_snapshot", told)
-    if held:
-        text += f" The snapshot was held for {held:.0f} s."
+    settings = [f"{name} {server[name]}" for name in ("fsync", "synchronous_commit") if name in server]
+    where = [f"PostgreSQL {server.get('version', '').split(' ')[0]}", *settings]
+    where.append(about.get("machine", "").split(",")[0])
     return (
-        f"{text} `make bench` measures it again; [{PLACE}/suite.md]({PLACE}/suite.md) has every scenario, "
-        "what it means to whoever chooses, its chart, spread, CPU time, WAL and settings. The queues [do not "
-        "promise the same](benchmarks/README.md#what-is-compared)."
+        f"Medians of {rounds} in turn; {', '.join(filter(None, where))}; messages of 200 bytes, empty"
+        f" handlers. [suite.md]({PLACE}/suite.md) has commit, versions, machine and all the rest,"
+        " [benchmarks](benchmarks/README.md#what-is-compared) what each queue promises; `make bench` measures"
+        " again."
     )
-
-
-def _seconds_of(name: str, told: Mapping[str, Any]) -> float:
-    """How long a scenario was followed: its parts' middles lie that far between nought and the end."""
-    curves = [
-        result["curves"][RATE]
-        for scenario in told["scenarios"]
-        for result in scenario["results"]
-        if scenario["name"] == name and result["curves"].get(RATE)
-    ]
-    return max((curve[0][0] + curve[-1][0] for curve in curves), default=0.0)
 
 
 def _wrapped(text: str) -> str:
