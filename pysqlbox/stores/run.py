@@ -129,15 +129,15 @@ class StoresRun(WorkerRun):
     def _make_keeper(self, scheduler: Scheduler, handling: Handling, exchange: Any) -> LeaseKeeper:
         return StoresKeeper(
             scheduler, self._threads, self._handlers, handling, exchange, self._coroutines, self._owner,
-            self._settings, self._replace, self._report_silence, self._log,
+            self._settings, self._replace, self._report_silence, self._end_without_loop, self._log,
             StallWatch(scheduler, self._settings, self._held, self._lend), each_round=self._round,
         )  # fmt: skip
 
     def _start_helpers(self, scheduler: Scheduler) -> None:  # noqa: ARG002  # its parts know it
         watcher = self._watcher
         if watcher is not None:
-            self._helpers.append(self._spawn("watcher", watcher.run))
-        self._helpers.append(self._spawn("caretaker", self._take_care))
+            self._spawn_helper("watcher", watcher.run)
+        self._spawn_helper("caretaker", self._take_care)
 
     # Stores that come and go; in the keeper's thread
 

@@ -57,6 +57,11 @@ class Coroutines:
         """How many more coroutines could begin now."""
         return max(self.slots - self.busy, 0)
 
+    @property
+    def has_lost_loop(self) -> bool:
+        """Whether somebody has closed the loop before the worker ended; nothing runs there any more."""
+        return self._loop is not None and self._loop.is_closed() and not self._is_closed
+
     def held(self) -> list[Assignment]:
         """Every assignment that is here."""
         with self._lock:
@@ -69,7 +74,7 @@ class Coroutines:
             if self._begin_is_due:
                 return
             self._begin_is_due = True
-        self._get_loop().call_soon_threadsafe(self._begin)
+        self._tell_loop(self._begin)
 
     def is_on_loop(self) -> bool:
         """Whether the caller runs on the loop, which must not be kept waiting."""
@@ -82,12 +87,14 @@ class Coroutines:
         """Raise CancelledError in the coroutine that handles it."""
         task = self._tasks.get(assignment)
         if task is not None:
-            self._get_loop().call_soon_threadsafe(task.cancel)
+            self._tell_loop(task.cancel)
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         """Run one coroutine on the loop and wait for it, in any thread but the loop's."""
         try:
             loop = self._get_loop()
+            if loop.is_closed():
+                raise InvalidState("the event loop of the worker's coroutines was closed")
         except InvalidState:
             coroutine.close()
             raise
@@ -102,10 +109,19 @@ class Coroutines:
         if loop is None or loop.is_closed():
             return
         for task in tasks:
-            loop.call_soon_threadsafe(task.cancel)
+            self._tell_loop(task.cancel)
         if self._is_own and self.thread is not None:
             loop.call_soon_threadsafe(lambda: loop.create_task(self._finish(loop)))
             self.thread.join(CANCEL_SECONDS + 0.5)
+
+    def _tell_loop(self, function: Callable[[], object]) -> None:
+        """Call a function on the loop; if somebody has closed that, the lease keeper ends the worker."""
+        loop = self._get_loop()
+        try:
+            loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            if not loop.is_closed():
+                raise
 
     def _get_loop(self) -> asyncio.AbstractEventLoop:
         """The loop; our own one is started when it is first needed."""
@@ -151,12 +167,14 @@ class Coroutines:
     async def _handle(self, assignment: Assignment) -> None:
         if self._handling is None or self._scheduler is None:
             raise RuntimeError("the coroutines serve nobody")
-        steps = self._handling.steps(assignment, self.tally, on_loop=True)
+        steps, loop = self._handling.steps(assignment, self.tally, on_loop=True), asyncio.get_running_loop()
         try:
             call = next(steps)
             while True:
                 try:
                     answer: Answer = await _awaited(call), None
+                except GeneratorExit:  # the loop was closed, and nobody will await this any more
+                    return
                 except BaseException as error:  # noqa: BLE001  # whatever a handler raises is its answer
                     answer = None, error
                 call = steps.send(answer)
@@ -168,9 +186,9 @@ class Coroutines:
         finally:
             with self._lock:
                 del self._tasks[assignment]
-            if not self._end_is_due:  # one word to the threads for all that end in this round
+            if not self._end_is_due and not loop.is_closed():  # one word to the threads for all of this round
                 self._end_is_due = True
-                asyncio.get_running_loop().call_soon(self._tell, self._scheduler)
+                loop.call_soon(self._tell, self._scheduler)
 
     def _tell(self, scheduler: Scheduler) -> None:
         self._end_is_due = False

@@ -127,7 +127,7 @@ class DeploymentRun(WorkerRun):
         )  # fmt: skip
         return LeaseKeeper(
             scheduler, self._threads, self._handlers, handling, exchange, self._coroutines, self._owner,
-            self._settings, self._replace, silence, self._log, stalls,
+            self._settings, self._replace, silence, self._end_without_loop, self._log, stalls,
         )  # fmt: skip
 
     def _start_helpers(self, scheduler: Scheduler) -> None:
@@ -142,7 +142,7 @@ class DeploymentRun(WorkerRun):
             )  # fmt: skip
             self._listener = listener
             self._bells.append(listener.stop)
-            self._helpers.append(self._spawn("listener", listener.run))
+            self._spawn_helper("listener", listener.run)
         chores, timetables = list(self._chores()), list(self._timetables(scheduler))
         if chores or timetables:
             caretaker = Caretaker(
@@ -154,7 +154,7 @@ class DeploymentRun(WorkerRun):
                 scheduler.boxes[0].log,
                 may_sleep=self._settings.idle == "sleep",
             )
-            self._helpers.append(self._spawn("caretaker", caretaker.run))
+            self._spawn_helper("caretaker", caretaker.run)
 
     def _chores(self) -> Iterator[Chore]:
         settings = self._settings

@@ -47,7 +47,10 @@ AGAIN_SECONDS = 1.0
 
 
 class LeaseKeeper:
-    """Watches the threads; ``replace`` starts another one in place of one that hangs."""
+    """Watches the threads; ``replace`` starts another one in place of one that hangs.
+
+    ``loop_is_lost`` ends a worker whose coroutines have no event loop any more.
+    """
 
     nap_seconds = NAP_SECONDS
 
@@ -63,6 +66,7 @@ class LeaseKeeper:
         settings: Settings,
         replace: Callable[[], None],
         report_silence: Callable[[], None],
+        loop_is_lost: Callable[[], None],
         log: StoreLog,
         stalls: StallWatch,
     ) -> None:
@@ -75,6 +79,7 @@ class LeaseKeeper:
         self._coroutines = coroutines
         self._next_look = 0.0
         self._report_silence = report_silence
+        self._loop_is_lost = loop_is_lost
         self._log = log
         self._owner = owner
         self._settings = settings
@@ -141,6 +146,10 @@ class LeaseKeeper:
         if now < self._next_look:
             return
         self._next_look = now + COROUTINES_SECONDS
+        if self._coroutines.has_lost_loop and not self._scheduler.stopping:
+            self._log.error("the event loop of the coroutine handlers was closed: the worker ends")
+            self._loop_is_lost()
+            return
         for assignment in self._coroutines.held():
             handler = assignment.handler
             if handler is None:

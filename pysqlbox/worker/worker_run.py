@@ -39,6 +39,8 @@ __all__ = ["WorkerRun"]
 SETTLE_AT_MOST = 3.0
 #: ... and the threads so long to end, less if their calls were cut off before.
 END_AT_MOST, CUT_AT_MOST = 1.5, 0.75
+#: A worker has twice as many threads as it was told, and so many more, at most.
+MORE_THREADS = 4
 
 
 class WorkerRun(ABC):
@@ -83,6 +85,10 @@ class WorkerRun(ABC):
         self._threads: list[WorkerThread] = []
         self._workers: list[threading.Thread] = []
         self._helpers: list[threading.Thread] = []
+        #: How many helpers end as soon as the worker stops, and what the first of them does then.
+        self._ending_helpers = 0
+        self._left_to_helper: Callable[[], object] | None = None
+        self._hooks_thread: threading.Thread | None = None
         self._bells: list[Callable[[], None]] = []
         self._tally = Tally()
         self._measured = measured
@@ -184,6 +190,42 @@ class WorkerRun(ABC):
             scheduler, handling, exchange = self._scheduler, self._handling, self._exchange
             if scheduler is not None and handling is not None and exchange is not None:
                 self._add_thread(scheduler, handling, exchange)
+
+    def _spawn_helper(self, name: str, target: Callable[[], object]) -> None:
+        """Start one of the few threads beside those that handle, which ends when the worker stops."""
+        self._ending_helpers += 1
+        self._helpers.append(self._spawn(name, functools.partial(self._help, target)))
+
+    def _help(self, target: Callable[[], object]) -> None:
+        try:
+            target()
+        finally:
+            with self._lock:
+                self._ending_helpers -= 1
+                left, self._left_to_helper = self._left_to_helper, None
+            if left is not None:
+                left()
+
+    def _end_elsewhere(self, end: Callable[[], object]) -> None:
+        """End in another thread than the caller's, which may be one that the end waits for.
+
+        Where all threads are taken that a worker may have, it is the first helper's that ends.
+        """
+        with self._lock:
+            loop = self._coroutines.thread
+            threads = [*self._workers, *self._helpers, *([] if loop is None else [loop])]
+            crowded = sum(each.is_alive() for each in threads) >= 2 * self._thread_count + MORE_THREADS
+            if not (crowded and self._ending_helpers):
+                self._spawn("stopper", end)
+                return
+            self._left_to_helper = end
+        for ring in self._bells:
+            ring()
+
+    def _end_without_loop(self) -> None:
+        """Somebody has closed the loop of coroutine handlers: what these have not finished is given back."""
+        self._stop_beginning()
+        self._end_elsewhere(functools.partial(self._end, 0.0, bool, False))
 
     def _spawn(self, name: str, target: Callable[[], object]) -> threading.Thread:
         """A daemon thread: one that hangs in a handler must not keep the process from ending."""
@@ -307,13 +349,15 @@ class WorkerRun(ABC):
         """
         self._stop_beginning()
         if self.is_its_own():
-            self._spawn("stopper", functools.partial(self._end, timeout, hurry, patient))
+            if not self._is_ending:
+                self._end_elsewhere(functools.partial(self._end, timeout, hurry, patient))
             return False
         return self._end(timeout, hurry, patient)
 
     def is_its_own(self) -> bool:
-        """Whether the caller is a handler, or on the loop where handlers run."""
-        return threading.current_thread() in self._workers or self._coroutines.is_on_loop()
+        """Whether the caller is a handler or an on_stop hook, or on the loop where handlers run."""
+        caller = threading.current_thread()
+        return caller in self._workers or caller is self._hooks_thread or self._coroutines.is_on_loop()
 
     def is_parents(self) -> None:
         """This is a forked child, of whose parent the run is: if a handler has forked, its thread ends."""
@@ -354,9 +398,9 @@ class WorkerRun(ABC):
             self._must_end_at(cut_at)
             self._clean = not self._abandon_running()
             self._settle_the_last()
-            self._call_on_stop()
             for ring in self._bells:
                 ring()
+            self._call_on_stop(cut_at if hurry() else max(cut_at, deadline + SETTLE_AT_MOST))
             self._over.set()
             self._coroutines.close()
             last = min(time.monotonic() + END_AT_MOST, cut_at + CUT_AT_MOST)
@@ -365,7 +409,8 @@ class WorkerRun(ABC):
                 if not state.at_work and not state.hanging
             ]  # fmt: skip
             for thread in [*waited_for, *self._helpers]:
-                thread.join(max(0.0, last - time.monotonic()))
+                if thread is not threading.current_thread():
+                    thread.join(max(0.0, last - time.monotonic()))
             self._close_stores()
             self._report_unsettled()
             self._ended(self)
@@ -391,8 +436,21 @@ class WorkerRun(ABC):
                 box.outcomes.add(message.id, "release")
         return running
 
-    def _call_on_stop(self) -> None:
-        for function in self._hooks.on_stop if self._hooks_called else ():
+    def _call_on_stop(self, until: float) -> None:
+        """Call the hooks, which may take until then, in a thread that can be left behind."""
+        if not self._hooks.on_stop or not self._hooks_called:
+            return
+        begun: list[Callable[[], Any]] = []
+        thread = self._spawn("hooks", functools.partial(self._call_each_on_stop, begun))
+        thread.join(None if until == float("inf") else max(0.0, until - time.monotonic()))
+        if thread.is_alive():
+            function = begun[-1] if begun else self._hooks.on_stop[0]
+            self._log.error("on_stop %r has not ended in time: it is left behind", function)
+
+    def _call_each_on_stop(self, begun: list[Callable[[], Any]]) -> None:
+        self._hooks_thread = threading.current_thread()
+        for function in self._hooks.on_stop:
+            begun.append(function)
             try:
                 self._call_hook(function)
             except Exception as error:  # noqa: BLE001  # the hook is the caller's code

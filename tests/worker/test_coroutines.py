@@ -390,3 +390,34 @@ def test_a_thousand_coroutines_need_three_connections(
     until(done, 30)
     worker.stop()
     assert most == 3
+
+
+def test_a_worker_ends_when_the_application_closes_its_loop(
+    deployment: pysqlbox.Deployment, make: MakeWorker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It never left the block: what its handlers have not finished is given back, for others to handle."""
+    worker = make(boxes=["outbox"], threads=1, lease_seconds=60)
+    begun: list[int] = []
+
+    @worker.handler("t")
+    async def handle(message: Any) -> None:
+        begun.append(message.id)
+        await asyncio.Event().wait()
+
+    made = put_many(deployment.outbox, 3)
+    loop = asyncio.new_event_loop()
+
+    async def begin() -> None:
+        await worker.__aenter__()
+        while len(begun) < 3:
+            await asyncio.sleep(0.01)
+
+    loop.run_until_complete(begin())
+    tasks: set[Any] = {*asyncio.all_tasks(loop)}
+    loop.close()
+    until(lambda: not worker.is_running)
+    assert "the event loop of the coroutine handlers was closed: the worker ends" in caplog.text
+    assert {status(deployment.outbox, message) for message in made} == {"Ready"}
+    for task in tasks:  # they will never end, which asyncio would tell of
+        task._log_destroy_pending = False
+        task.get_coro().close()

@@ -23,6 +23,7 @@ from tests.worker.conftest import MakeWorker
 from tests.worker.support import (
     OWNER,
     Calls,
+    comes,
     connections,
     nothing,
     put,
@@ -430,3 +431,91 @@ def test_an_asynchronous_start_that_is_cancelled_leaves_nothing_running(
     asyncio.run(main())
     assert not worker.is_running
     until(lambda: not threads())
+
+
+def test_a_hook_at_the_end_that_hangs_is_left_behind(
+    make: MakeWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Come what may, the worker ends; the other hooks wait for it as long as there is time."""
+    monkeypatch.setattr("pysqlbox.worker.worker_run.SETTLE_AT_MOST", 0.3)
+    gate, begun = threading.Event(), threading.Event()
+    worker = make(boxes=["outbox"], threads=1)
+
+    @worker.on_stop
+    def hang() -> None:
+        begun.set()
+        comes(gate, 60)
+
+    worker.start()
+    worker.stop(0.1)
+    assert begun.is_set()
+    assert not worker.is_running
+    assert "has not ended in time: it is left behind" in caplog.text
+    gate.set()
+    until(lambda: threads() == [])
+
+
+def test_a_hook_at_the_end_has_what_is_left_of_the_timeout(
+    make: MakeWorker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("pysqlbox.worker.worker_run.SETTLE_AT_MOST", 0.1)
+    ended: list[str] = []
+    worker = make(boxes=["outbox"], threads=1)
+
+    @worker.on_stop
+    def slow() -> None:
+        time.sleep(0.5)
+        ended.append("slow")
+
+    @worker.on_stop
+    async def other() -> None:
+        ended.append("other")
+
+    worker.start()
+    worker.stop(60)
+    assert ended == ["slow", "other"]
+    assert "left behind" not in caplog.text
+
+
+def test_a_stop_from_within_a_handler_needs_no_thread_more_than_there_may_be(
+    deployment: pysqlbox.Deployment, make: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every thread hangs, so do their replacements, and each helper runs."""
+    from pysqlbox.worker.worker_run import WorkerRun
+
+    spawned: list[str] = []
+    spawn = WorkerRun._spawn
+
+    def noting(run: WorkerRun, name: str, target: Any) -> threading.Thread:
+        spawned.append(name)
+        return spawn(run, name, target)
+
+    monkeypatch.setattr(WorkerRun, "_spawn", noting)
+    gate, asked = threading.Event(), threading.Event()
+    worker = make(boxes=["outbox"], threads=1, handler_timeout=0.3, report_seconds=60, max_attempts=1)
+
+    async def on_loop(_message: Any) -> None:
+        """Makes the worker begin its loop."""
+
+    def hang(_message: Any) -> None:
+        comes(gate, 60)
+
+    def stop(_message: Any) -> None:
+        until(lambda: len(threads()) == 2 * 1 + 4)
+        assert worker.stop(20) is False
+        asked.set()
+
+    worker.add_handler("loop", on_loop)
+    worker.add_handler("hang", hang)
+    worker.add_handler("stop", stop, timeout=60)
+    put(deployment.outbox, "loop")
+    worker.start()
+    until(lambda: worker.stats().acked == 1)
+    put(deployment.outbox, "hang")
+    until(lambda: "2" in spawned)
+    put(deployment.outbox, "stop")
+    assert comes(asked, 30)
+    gate.set()
+    until(lambda: not worker.is_running, 30)
+    assert "stopper" not in spawned
+    until(lambda: threads() == [])

@@ -1,0 +1,221 @@
+"""The loop of coroutine handlers: what is unforeseen on it, and loops that end under it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import pysqlbox
+from pysqlbox.worker.assignment import Assignment
+from pysqlbox.worker.coroutines import Coroutines
+from tests.unit.standins import Parts, message
+
+
+def serving(parts: Parts, slots: int = 10, loop: asyncio.AbstractEventLoop | None = None) -> Coroutines:
+    """Coroutines that work for a scheduler."""
+    made = Coroutines(slots, loop)
+    parts.scheduler.coroutines = made
+    made.serve(parts.scheduler, parts.handling)
+    return made
+
+
+def submit(parts: Parts, made: Coroutines, *ids: int) -> list[Assignment]:
+    """Messages for the loop, each by itself."""
+    found = [Assignment(parts.box, [message(each)], time.monotonic()) for each in ids]
+    made.submit(found)
+    return found
+
+
+def comes(condition: Any) -> None:
+    """Waits until something has come about, at most ten seconds."""
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def test_the_unforeseen_costs_the_others_nothing(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault of the package itself: its message is left to its lease, its slot is free again."""
+    parts = Parts()
+
+    async def handle(_message: Any) -> None:
+        await asyncio.sleep(0)
+
+    parts.handler("t", handle)
+    made = serving(parts, slots=1)
+    note = parts.handling.note
+
+    def failing(assignment: Assignment, each: Any, *rest: Any) -> None:
+        if each.id == 1:
+            raise RuntimeError("never seen before")
+        note(assignment, each, *rest)
+
+    monkeypatch.setattr(parts.handling, "note", failing)
+    submit(parts, made, 1, 2, 3)
+    comes(lambda: made.busy == 0)
+    made.close()
+    assert parts.box.outcomes.acked == [2, 3]
+    assert "are left to leases" in caplog.text
+    assert "never seen before" in caplog.text
+
+
+def test_many_that_come_and_end_together_are_told_of_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call of the loop and one word to the threads, not one each."""
+    parts = Parts()
+    gate = threading.Event()
+    gates: list[asyncio.Future[None]] = []
+
+    async def handle(_message: Any) -> None:
+        if not gates:
+            gates.append(asyncio.get_running_loop().create_future())
+            gate.set()
+        await asyncio.shield(gates[0])
+
+    parts.handler("t", handle)
+    made = serving(parts, slots=100)
+    told: list[int] = []
+    monkeypatch.setattr(parts.scheduler, "coroutines_ended", lambda: told.append(made.busy))
+    submit(parts, made, *range(50))
+    assert gate.wait(10)
+    comes(lambda: len(made._tasks) == 50)
+    loop = gates[0].get_loop()
+    loop.call_soon_threadsafe(gates[0].set_result, None)
+    comes(lambda: made.busy == 0)
+    made.close()
+    assert told[-1] == 0
+    assert len(told) <= 5
+    assert len(parts.box.outcomes.acked) == 50
+
+
+def test_after_the_end_no_loop_begins() -> None:
+    """A handler on a thread may come back with a coroutine after everything has been closed."""
+    made = Coroutines(1, None)
+    made.close()
+
+    async def late() -> None:
+        """Never runs, and warns of nothing."""
+
+    with pytest.raises(pysqlbox.InvalidState, match="the worker was stopped"):
+        made.run(late())
+    assert made.thread is None
+
+
+def test_closing_forgets_what_waits_and_cancels_what_runs() -> None:
+    parts = Parts()
+    begun, cancelled = threading.Event(), threading.Event()
+
+    async def handle(_message: Any) -> None:
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            cancelled.set()
+
+    parts.handler("t", handle)
+    made = serving(parts, slots=1)
+    submit(parts, made, 1, 2)
+    assert begun.wait(10)
+    thread = made.thread
+    assert thread is not None
+    made.close()
+    assert cancelled.is_set()
+    assert not thread.is_alive(), "it waits for the loop to end"
+    assert made.held() == []
+
+
+def test_what_handlers_leave_on_the_loop_is_cleaned_up_for_a_second_at_most(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pysqlbox.worker import coroutines
+
+    monkeypatch.setattr(coroutines, "CANCEL_SECONDS", 0.2)
+    parts = Parts()
+    told: list[str] = []
+
+    async def generator() -> Any:
+        try:
+            yield 1
+        finally:
+            told.append("generator")
+
+    async def background() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            told.append("task")
+
+    async def stubborn() -> None:
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                told.append("stubborn")
+
+    kept: list[Any] = []
+
+    async def handle(_message: Any) -> None:
+        kept.append(generator())
+        await anext(kept[0])
+        kept.append(asyncio.create_task(background()))
+        await asyncio.sleep(0)
+
+    parts.handler("t", handle)
+    made = serving(parts)
+    submit(parts, made, 1)
+    comes(lambda: parts.box.outcomes.acked == [1])
+    began = time.monotonic()
+    made.close()
+    assert time.monotonic() - began < 10
+    assert sorted(told) == ["generator", "task"]
+
+
+def test_a_loop_that_was_closed_takes_nothing_and_loses_nothing() -> None:
+    """What was to run on it stays where the end of the worker finds it."""
+    parts = Parts()
+
+    async def handle(_message: Any) -> None:
+        """Never called."""
+
+    parts.handler("t", handle)
+    loop = asyncio.new_event_loop()
+    made = serving(parts, loop=loop)
+    lost = [made.has_lost_loop]
+    loop.close()
+    lost.append(made.has_lost_loop)
+    parts.scheduler.add([Assignment(parts.box, [message(1)], time.monotonic())])
+    submit(parts, made, 2)
+    assert [each.id for held in made.held() for each in held.held()] == [1, 2]
+
+    async def hook() -> None:
+        """Never runs, and warns of nothing."""
+
+    with pytest.raises(pysqlbox.InvalidState, match="loop of the worker's coroutines was closed"):
+        made.run(hook())
+    made.close()
+    assert made.held() == []
+    assert [*lost, made.has_lost_loop] == [False, True, False], "at the end that is no loss any more"
+
+
+def test_a_stranger_is_not_on_the_loop() -> None:
+    made = Coroutines(1, None)
+    assert not made.is_on_loop()
+
+    async def ask() -> bool:
+        return made.is_on_loop()
+
+    assert made.run(ask())
+    assert asyncio.run(ask()) is False
+    made.close()
+
+
+def test_an_assignment_that_has_ended_cannot_be_cancelled() -> None:
+    parts = Parts()
+    made = Coroutines(1, None)
+    made.cancel(Assignment(parts.box, [message(1)], time.monotonic()))
+    assert made.thread is None

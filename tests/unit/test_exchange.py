@@ -1,0 +1,240 @@
+"""What an exchange with the database does with results that it takes, refuses, or does not answer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+import pytest
+
+import pysqlbox
+from pysqlbox.worker.exchange import LAST_PAUSE
+from pysqlbox.worker.outcomes import Outcomes
+from pysqlbox.worker.settings import Settings
+from tests.unit.standins import Parts, message
+
+REFUSAL = pysqlbox.PysqlboxError("no reason")
+
+
+def acked(outcomes: Outcomes) -> list[int]:
+    """What is acknowledged of results."""
+    return list(outcomes.acked)
+
+
+def noted(parts: Parts, *acks: int, dead: tuple[int, ...] = ()) -> None:
+    """Results wait to be settled."""
+    parts.box.outcomes.acked.extend(acks)
+    for identity in dead:
+        parts.box.outcomes.add(identity, "fail", "no")
+
+
+def refuse(parts: Parts, *ids: int, error: Exception = REFUSAL) -> None:
+    """The database takes no results of these messages."""
+
+    def on_settle(outcomes: Outcomes, _claim: int) -> list[Any]:
+        if {*outcomes.acked, *(record["id"] for record in outcomes.others)}.intersection(ids):
+            raise error
+        return []
+
+    parts.connection.on_settle = on_settle
+
+
+def test_while_every_topic_is_saturated_it_only_settles() -> None:
+    parts = Parts()
+    handler = parts.handler("t", lambda _message: None, concurrency=1)
+    handler.active = 1
+    noted(parts, 7)
+    claims: list[int] = []
+    parts.connection.on_settle = lambda _outcomes, claim: claims.append(claim) or []  # type: ignore[func-returns-value]
+    thread = parts.thread()
+    assert parts.scheduler.next(thread) is parts.box
+    parts.exchange.run(thread, parts.box)
+    assert (claims, not parts.box.outcomes) == ([0], True)
+    assert parts.box.next_poll > time.monotonic() + 10, "it waits for a place, or the next poll"
+    assert parts.scheduler._may_exchange(), "the turn is over"
+    assert parts.box.claimed_at is None, "that showed nothing of what waits"
+
+
+def test_what_is_announced_while_it_only_settles_is_asked_for_at_once() -> None:
+    parts = Parts()
+    parts.handler("t", lambda _message: None, concurrency=1).active = 1
+    noted(parts, 7)
+
+    def on_settle(_outcomes: Outcomes, _claim: int) -> list[Any]:
+        parts.scheduler.wake(parts.box)
+        return []
+
+    parts.connection.on_settle = on_settle
+    thread = parts.thread()
+    assert parts.scheduler.next(thread) is parts.box
+    parts.box.next_poll = time.monotonic() + 60
+    parts.exchange.run(thread, parts.box)
+    assert parts.box.next_poll <= time.monotonic()
+
+
+def test_a_call_that_fails_ends_its_turn_and_keeps_the_results() -> None:
+    parts = Parts()
+    noted(parts, 1, 2, dead=(3,))
+    refuse(parts, 1, error=pysqlbox.DatabaseUnavailable("gone"))
+    thread = parts.thread()
+    assert parts.scheduler.next(thread) is parts.box
+    parts.exchange.run(thread, parts.box)
+    assert parts.scheduler._may_exchange()
+    assert (acked(parts.box.outcomes), len(parts.box.outcomes)) == ([1, 2], 3)
+    assert parts.box.failures == 1
+
+
+def test_an_outage_is_told_of_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
+    parts = Parts()
+    noted(parts, 1)
+    refuse(parts, 1, error=pysqlbox.DatabaseUnavailable("gone"))
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            parts.exchange.settle(parts.box)
+        refuse(parts)
+        parts.exchange.settle(parts.box)
+    told = [record.getMessage() for record in caplog.records]
+    assert sum("does not answer" in each for each in told) == 1
+    assert sum("answers again" in each for each in told) == 1
+    assert (parts.box.failures, len(parts.box.outcomes)) == (0, 0)
+
+
+def test_while_the_worker_ends_no_pause_is_long() -> None:
+    parts = Parts()
+    noted(parts, 1)
+    refuse(parts, 1, error=pysqlbox.DatabaseUnavailable("gone"))
+    parts.scheduler.stop()
+    parts.box.failures, parts.box.failed_at = 50, time.monotonic() - 600
+    parts.exchange.settle(parts.box)
+    assert parts.box.next_poll <= time.monotonic() + LAST_PAUSE
+
+
+def test_of_many_the_one_that_is_refused_is_found() -> None:
+    """By halves; in the end all others are settled, and a drain learns that something moved."""
+    parts = Parts()
+    noted(parts, *range(100), dead=(200,))
+    refuse(parts, 42)
+    before = parts.scheduler.progress
+    parts.exchange.settle(parts.box)
+    settled = {identity for each in parts.connection.settled for identity in each.acked}
+    taken = [each for each in parts.connection.settled[1:] if 42 not in each.acked]
+    assert settled == set(range(100))
+    assert sorted(identity for each in taken for identity in each.acked) == [n for n in range(100) if n != 42]
+    assert [each.others[0]["id"] for each in taken if each.others] == [200]
+    assert len(parts.connection.settled) < 25
+    assert parts.scheduler.progress > before
+    assert not parts.box.outcomes, "it is left to its lease"
+    assert parts.box.refused_at is None, "others went through: it is its own fault"
+
+
+def test_where_all_are_refused_they_are_kept_and_not_cut_up() -> None:
+    """A full disk, say: it refuses whatever comes, so two halves are enough to see that."""
+    parts = Parts()
+    noted(parts, *range(64))
+    refuse(parts, *range(64))
+    parts.exchange.settle(parts.box)
+    assert [len(each) for each in parts.connection.settled] == [64, 64, 32, 32]
+    assert sorted(acked(parts.box.outcomes)) == list(range(64))
+    assert parts.box.failures == 1, "and the database is left alone for a while"
+
+
+def test_what_is_refused_is_kept_for_one_lease_since_the_first_refusal(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    parts = Parts(settings=Settings(poll_seconds=60.0, lease_seconds=30))
+    noted(parts, 1)
+    refuse(parts, 1)
+    parts.exchange.settle(parts.box)
+    first = parts.box.refused_at
+    assert first is not None
+    parts.exchange.settle(parts.box)
+    assert (parts.box.refused_at, acked(parts.box.outcomes)) == (first, [1])
+    parts.box.refused_at = first - 31
+    parts.exchange.settle(parts.box)
+    assert not parts.box.outcomes
+    assert "Outcomes(1 acknowledged) is left to its lease: no reason" in caplog.text
+
+
+def test_what_is_refused_for_its_own_sake_is_not_kept(caplog: pytest.LogCaptureFixture) -> None:
+    parts = Parts()
+    noted(parts, dead=(5,))
+    refuse(parts, 5, error=pysqlbox.InvalidArgument("error: must be text"))
+    parts.exchange.settle(parts.box)
+    assert not parts.box.outcomes
+    assert "left to its lease" in caplog.text
+    assert parts.box.failures == 0, "it is nobody else's fault"
+
+
+def test_an_outage_amid_refusals_keeps_what_it_met() -> None:
+    """Also where a refusal is so old that it is kept no longer: the outage is another matter."""
+    parts = Parts()
+    noted(parts, 1, 2, dead=(3, 4))
+    answers = iter(
+        [REFUSAL, pysqlbox.DatabaseUnavailable("gone"), None, pysqlbox.SchemaMismatch("being migrated")]
+    )
+
+    def on_settle(_outcomes: Outcomes, _claim: int) -> list[Any]:
+        error = next(answers)
+        if error is not None:
+            raise error
+        return []
+
+    parts.connection.on_settle = on_settle
+    parts.exchange.settle(parts.box)
+    assert acked(parts.box.outcomes) == [1, 2]
+    assert [record["id"] for record in parts.box.outcomes.others] == [4]
+
+
+def test_after_a_refusal_the_box_is_left_alone_for_a_moment() -> None:
+    """Else a thread would ask again and again."""
+    parts = Parts()
+    noted(parts, 1)
+    refuse(parts, 1, error=pysqlbox.InvalidArgument("no"))
+    parts.box.next_poll = 0.0
+    parts.exchange.settle(parts.box)
+    assert parts.box.next_poll > time.monotonic() + 0.5
+
+
+@pytest.mark.parametrize(("claim", "lost", "waits"), [(5, True, True), (0, True, False), (5, False, False)])
+def test_only_a_claim_whose_answer_was_lost_is_waited_for(claim: int, lost: bool, waits: bool) -> None:
+    parts = Parts()
+    noted(parts, 1)
+    refuse(parts, 1, error=pysqlbox.DatabaseUnavailable("cut"))
+    parts.connection.calls.lost = lost
+    connection: Any = parts.connection
+    with pytest.raises(pysqlbox.DatabaseUnavailable):
+        parts.exchange._ask(connection, parts.box, parts.box.outcomes.take(), claim, None)
+    assert (parts.box.doubtful_until > time.monotonic()) is waits
+
+
+def test_whoever_counts_hears_of_failures_too() -> None:
+    parts = Parts()
+    told: list[Any] = []
+
+    class Counts:
+        def exchanged(self, box: str, **facts: Any) -> None:
+            told.append((box, facts["settled"], facts["received"], facts["error"]))
+
+    parts.box.queue.deployment.counts = Counts()  # type: ignore[assignment]
+    gone = pysqlbox.DatabaseUnavailable("gone")
+    noted(parts, 1)
+    refuse(parts, 1, error=gone)
+    parts.exchange.settle(parts.box)
+    refuse(parts)
+    parts.exchange.settle(parts.box)
+    assert told == [("outbox", True, False, gone), ("outbox", True, False, None)]
+
+
+def test_a_message_claimed_again_is_lost_where_it_was_held_before() -> None:
+    """By this box's assignments only, and only if it has been tried before."""
+    from pysqlbox.worker.assignment import Assignment
+
+    parts = Parts("outbox", "orders")
+    one, other = parts.boxes
+    now = time.monotonic()
+    parts.held = [
+        Assignment(one, [message(1), message(2)], now), Assignment(other, [message(1)], now)
+    ]  # fmt: skip
+    assert parts.exchange._note_lost(one, [message(1, attempt=1), message(2)]) == 1
+    assert [each.lost for each in parts.held] == [{1}, set()]

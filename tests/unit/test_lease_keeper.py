@@ -1,0 +1,380 @@
+"""What the lease keeper asks of the database, and what it does where that fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import pysqlbox
+from pysqlbox.worker import lease_keeper
+from pysqlbox.worker.assignment import Assignment
+from pysqlbox.worker.lease_keeper import LeaseKeeper
+from pysqlbox.worker.settings import Settings
+from tests.unit.standins import OWNER, Parts, message
+
+
+class Coroutines:
+    """Those that are at work, and who was cancelled."""
+
+    def __init__(self) -> None:
+        self.at_work: list[Assignment] = []
+        self.cancelled: list[Assignment] = []
+        self.has_lost_loop = False
+
+    def held(self) -> list[Assignment]:
+        return self.at_work
+
+    def cancel(self, assignment: Assignment) -> None:
+        self.cancelled.append(assignment)
+
+
+class Kept:
+    """A lease keeper and what it watches; nothing runs by itself."""
+
+    def __init__(self, *boxes: str, threads: int = 1, **settings: Any) -> None:
+        settings = {"poll_seconds": 60.0, "lease_seconds": 30, "stall_seconds": None, **settings}
+        self.parts = Parts(*boxes, settings=Settings(**settings), threads=threads)
+        self.threads: list[Any] = []
+        self.coroutines = cast(Any, Coroutines())
+        self.replaced: list[int] = []
+        self.ended: list[int] = []
+        log: Any = self.parts.box.log
+        stalls: Any = SimpleNamespace(look=lambda: None)
+        self.keeper = LeaseKeeper(
+            self.parts.scheduler, self.threads, self.parts.handlers, self.parts.handling, self.parts.exchange,
+            self.coroutines, OWNER, self.parts.settings, lambda: self.replaced.append(1), lambda: None,
+            lambda: self.ended.append(1), log, stalls,
+        )  # fmt: skip
+
+    def ready(self, *ids: int, box: int = 0, age: float = 0.0) -> Assignment:
+        """Messages that nobody has begun."""
+        made = Assignment(
+            self.parts.boxes[box], [message(each) for each in ids], time.monotonic() - age
+        )  # fmt: skip
+        self.parts.scheduler.ready.append(made)
+        return made
+
+    def handled(self, *ids: int, since: float = 0.0, age: float = 0.0, **options: Any) -> Assignment:
+        """Messages of which a thread handles the first, for so long already."""
+        made = Assignment(
+            self.parts.box, [message(each) for each in ids], time.monotonic() - age,
+            loose=options.pop("loose", False),
+        )  # fmt: skip
+        topic = "t"
+        handler = self.parts.handlers.by_topic.get(topic)
+        if handler is None:
+            handler = self.parts.handler(topic, options.pop("function", lambda _message: None), **options)
+        made.begin(handler)
+        made.began_at -= since
+        thread = self.parts.thread()
+        thread.assignment, thread.at_work = made, True
+        self.parts.scheduler.joined()
+        self.parts.scheduler._busy += 1
+        self.threads.append(thread)
+        return made
+
+    def refuse(self, error: Exception | None) -> None:
+        """The database extends nothing more, or everything again."""
+
+        def on_call(_routine: str, arguments: Mapping[str, Any]) -> list[dict[str, object]]:
+            if error is not None:
+                raise error
+            return [{"id": each} for each in arguments["ids"]]
+
+        self.parts.connection.on_call = on_call
+
+    @property
+    def asked(self) -> list[str]:
+        """The routines that were called."""
+        return [routine for routine, _ in self.parts.connection.called]
+
+
+def test_leases_are_extended_after_a_third_of_them() -> None:
+    it = Kept()
+    it.refuse(None)
+    young, old = it.ready(1, age=9.0), it.ready(2, 3, age=11.0)
+    before, leased_at = time.monotonic(), young.leased_at
+    it.keeper._extend_all()
+    assert it.asked == ["outbox_extend"]
+    assert it.parts.connection.called[0][1]["ids"] == [2, 3]
+    assert old.leased_at >= before
+    assert young.leased_at == leased_at
+
+
+def test_an_extended_lease_holds_from_when_it_was_asked_for() -> None:
+    """The answer may come late."""
+    it = Kept()
+    old = it.ready(1, age=11.0)
+
+    def on_call(_routine: str, _arguments: Any) -> list[dict[str, object]]:
+        answered.append(time.monotonic())
+        return [{"id": 1}]
+
+    answered: list[float] = []
+    it.parts.connection.on_call = on_call
+    it.keeper._extend_all()
+    assert old.leased_at < answered[0]
+
+
+def test_what_the_database_does_not_extend_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    it = Kept()
+    it.parts.connection.on_call = lambda *_: [{"id": 2}]
+    old = it.ready(1, 2, age=11.0)
+    it.keeper._extend_all()
+    assert (old.lost, it.keeper.tally.lost) == ({1}, 1)
+    assert "lost the lease of 1 messages" in caplog.text
+
+
+def test_what_was_finished_while_it_asked_is_not_lost() -> None:
+    it = Kept()
+    old = it.ready(1, age=11.0)
+    it.parts.connection.on_call = lambda *_: old.take_waiting() and []
+    it.keeper._extend_all()
+    assert (old.lost, it.keeper.tally.lost) == (set(), 0)
+
+
+def test_nothing_is_asked_for_what_has_just_been_finished() -> None:
+    it = Kept()
+    old = it.ready(1, age=11.0)
+    old.take_waiting()
+    it.keeper._extend_all()
+    assert it.asked == []
+
+
+def test_an_outage_is_not_asked_about_box_after_box(caplog: pytest.LogCaptureFixture) -> None:
+    it = Kept("outbox", "orders")
+    it.refuse(pysqlbox.DatabaseUnavailable("gone"))
+    it.ready(1, box=0, age=11.0)
+    it.ready(2, box=1, age=11.0)
+    it.keeper._extend_all()
+    assert len(it.asked) == 1
+    assert "cannot extend 1 leases now: gone" in caplog.text
+    it.keeper._extend_all()
+    assert len(it.asked) == 1, "it is quiet for a second"
+    it.keeper._quiet_until = 0.0
+    it.refuse(None)
+    it.keeper._extend_all()
+    assert sorted(it.asked[1:]) == ["orders_extend", "outbox_extend"]
+
+
+def test_a_refusal_of_one_box_costs_the_others_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    it = Kept("outbox", "orders")
+    first, second = it.ready(1, box=0, age=11.0), it.ready(2, box=1, age=11.0)
+
+    def on_call(routine: str, arguments: Mapping[str, Any]) -> list[dict[str, object]]:
+        if routine == "outbox_extend":
+            raise pysqlbox.AccessDenied("no right")
+        return [{"id": each} for each in arguments["ids"]]
+
+    it.parts.connection.on_call = on_call
+    before = time.monotonic()
+    it.keeper._extend_all()
+    assert first.leased_at < before <= second.leased_at
+    assert "extending leases is refused: no right" in caplog.text
+    it.keeper._extend_all()
+    assert len(it.asked) == 2, "it is quiet for a second"
+
+
+def test_a_handler_that_asks_hears_after_a_second() -> None:
+    it = Kept()
+    it.refuse(None)
+    it.handled(1, function=lambda _message, _context: None, age=1.5)
+    it.keeper._extend_all()
+    assert it.asked == ["outbox_extend"]
+
+
+def test_a_handler_that_does_not_ask_costs_no_call() -> None:
+    it = Kept()
+    it.handled(1, age=1.5)
+    it.keeper._extend_all()
+    assert it.asked == []
+
+
+def test_everything_that_is_held_is_extended() -> None:
+    """What is handled, ready, parked, on the loop; and what waits behind it."""
+    it = Kept()
+    it.refuse(None)
+    it.handled(1, 2, age=11.0)
+    it.ready(3, age=11.0)
+    parked = Assignment(it.parts.box, [message(4)], time.monotonic() - 11.0)
+    it.parts.handler("limited", lambda _message: None, concurrency=1).parked.append(parked)
+    it.coroutines.at_work.append(Assignment(it.parts.box, [message(5)], time.monotonic() - 11.0))
+    it.keeper._extend_all()
+    assert it.parts.connection.called[0][1]["ids"] == [1, 2, 3, 4, 5]
+
+
+def test_a_handler_that_overran_is_replaced_once(caplog: pytest.LogCaptureFixture) -> None:
+    it = Kept(handler_timeout=1.0)
+    overran = it.handled(1, 2, since=2.0)
+    it.keeper._look(it.threads[0])
+    it.keeper._look(it.threads[0])
+    assert (it.replaced, it.parts.scheduler.hanging, overran.overrun) == ([1], 1, True)
+    assert [(each["id"], each["result"]) for each in it.parts.box.outcomes.others] == [
+        (1, "retry"), (2, "release"),
+    ]  # fmt: skip
+    assert caplog.text.count("another one takes its place") == 1
+
+
+def test_who_came_back_while_it_was_written_off_is_not_replaced() -> None:
+    it = Kept(handler_timeout=1.0)
+    overran = it.handled(1, since=2.0)
+    thread = it.threads[0]
+    thread.assignment = None  # it has just come back, and looks for more
+    assert not it.parts.scheduler.hangs(thread, overran)
+    assert (it.parts.scheduler.hanging, thread.hanging) == (0, False)
+    thread.assignment = overran
+    assert it.parts.scheduler.hangs(thread, overran)
+    assert not it.parts.scheduler.hangs(thread, overran), "it hangs already"
+    assert it.parts.scheduler.hanging == 1
+
+
+def test_a_thread_that_handles_nothing_is_left_alone() -> None:
+    """It has finished, and has not let go yet."""
+    it = Kept(handler_timeout=1.0)
+    done = it.handled(1, since=2.0)
+    assert done.finish()
+    it.keeper._look(it.threads[0])
+    assert (it.replaced, len(it.parts.box.outcomes)) == ([], 0)
+
+
+def test_only_loose_messages_are_split_and_not_while_the_worker_ends() -> None:
+    it = Kept()
+    group = it.handled(1, 2, since=1.0)
+    loose = it.handled(3, 4, 5, since=1.0, loose=True)
+    it.parts.scheduler.stopping = True
+    for thread in it.threads:
+        it.keeper._look(thread)
+    assert [len(each.held()) for each in (group, loose)] == [2, 3]
+    it.parts.scheduler.stopping = False
+    for thread in it.threads:
+        it.keeper._look(thread)
+    assert [len(each.held()) for each in (group, loose)] == [2, 1]
+    assert [len(each.held()) for each in it.parts.scheduler.ready] == [1, 1]
+
+
+def test_a_coroutine_that_overran_is_cancelled_once_and_one_in_time_never(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lease_keeper, "COROUTINES_SECONDS", 0.0)
+    it = Kept(handler_timeout=1.0)
+    handler = it.parts.handler("t", lambda _message: None, concurrency=9)
+    waiting, quick, late = (Assignment(it.parts.box, [message(n)], time.monotonic()) for n in range(3))
+    quick.begin(handler)
+    late.begin(handler)
+    late.began_at -= 2.0
+    it.coroutines.at_work += [waiting, quick, late]
+    for _ in range(2):
+        it.keeper._look_at_coroutines()
+    assert it.coroutines.cancelled == [late]
+    assert handler.hanging == 1
+    assert [each["id"] for each in it.parts.box.outcomes.others] == [2]
+
+
+def test_where_the_loop_was_closed_the_worker_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(lease_keeper, "COROUTINES_SECONDS", 0.0)
+    it = Kept()
+    it.keeper._look_at_coroutines()
+    assert it.ended == []
+    it.coroutines.has_lost_loop = True
+    it.keeper._look_at_coroutines()
+    assert it.ended == [1]
+    assert "the event loop of the coroutine handlers was closed: the worker ends" in caplog.text
+    it.parts.scheduler.stopping = True
+    it.keeper._look_at_coroutines()
+    assert it.ended == [1], "which it does once"
+
+
+def test_that_every_thread_hangs_is_said_once_and_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    it = Kept(handler_timeout=1.0)
+    it.handled(1, since=2.0)
+    it.keeper._look(it.threads[0])
+    waits = it.ready(2)
+    with caplog.at_level(logging.INFO):
+        it.keeper._look_at_all()
+        it.keeper._look_at_all()
+        assert caplog.text.count("nothing is claimed") == 1
+        assert waits.held() == [], "what nobody can handle is released"
+        it.parts.scheduler.came_back(it.threads[0])
+        it.keeper._look_at_all()
+        it.keeper._look_at_all()
+        assert caplog.text.count("claimed again") == 1
+
+
+def test_that_every_thread_hangs_is_no_news_while_the_worker_ends(caplog: pytest.LogCaptureFixture) -> None:
+    it = Kept(handler_timeout=1.0)
+    it.handled(1, since=2.0)
+    it.keeper._look(it.threads[0])
+    it.parts.scheduler.stopping = True
+    it.keeper._look_at_all()
+    assert "nothing is claimed" not in caplog.text
+
+
+def test_results_that_wait_are_settled_by_the_keeper_after_a_while() -> None:
+    """Whoever should have done it may hang. While others take results away, it only looks."""
+    it = Kept()
+    it.parts.scheduler.joined()
+    results = it.parts.box.outcomes
+    results.acked.append(1)
+    it.keeper._settle()
+    assert it.parts.connection.settled == []
+    _since(it, 1.0)
+    results.taken_at += 1.0  # somebody has settled, and these came later
+    it.keeper._settle()
+    assert it.parts.connection.settled == []
+    _since(it, 1.0)
+    it.keeper._settle()
+    assert [each.acked for each in it.parts.connection.settled] == [[1]]
+    results.acked.append(2)
+    it.keeper._settle()
+    assert len(it.parts.connection.settled) == 1, "those wait anew"
+
+
+@pytest.mark.parametrize("why", ["stopping", "exhausted"])
+def test_where_nobody_else_is_left_results_wait_for_nothing(why: str) -> None:
+    it = Kept(handler_timeout=1.0)
+    it.parts.scheduler.joined()
+    if why == "stopping":
+        it.parts.scheduler.stopping = True
+    else:
+        it.parts.scheduler._active = 0
+    it.parts.box.outcomes.acked.append(1)
+    it.keeper._settle()
+    assert [each.acked for each in it.parts.connection.settled] == [[1]]
+
+
+def test_results_wait_out_an_outages_pause() -> None:
+    it = Kept()
+    it.parts.scheduler.stopping = True
+    it.parts.box.outcomes.acked.append(1)
+    it.parts.box.failures, it.parts.box.next_poll = 1, time.monotonic() + 60
+    it.keeper._settle()
+    assert it.parts.connection.settled == []
+    it.parts.box.next_poll = 0.0
+    it.keeper._settle()
+    assert [each.acked for each in it.parts.connection.settled] == [[1]]
+
+
+def test_the_unforeseen_does_not_end_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    it = Kept()
+    it.parts.scheduler.joined()
+    it.refuse(ZeroDivisionError("never seen before"))
+    it.ready(1, age=11.0)
+    monkeypatch.setattr(it.parts.scheduler, "pause", lambda _seconds: True)
+    it.keeper._tick()
+    assert "the lease keeper: unexpected; going on" in caplog.text
+
+
+def _since(it: Kept, seconds: float) -> None:
+    """What the keeper has seen waiting, it has seen so much earlier."""
+    box = it.parts.box
+    taken_at, since = it.keeper._waiting[box]
+    it.keeper._waiting[box] = taken_at, since - seconds
