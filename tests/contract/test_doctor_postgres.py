@@ -222,6 +222,13 @@ def test_doctor_sees_workers_without_a_listener(box: Box) -> None:
     assert found(box.db, "listeners") == []
 
 
+def test_doctor_misses_no_listener_of_a_worker_that_has_gone(box: Box) -> None:
+    """What was done a moment ago tells that somebody was here; not that somebody ought to listen now."""
+    box.put()
+    box.ack(OWNER, box.take())
+    assert found(box.db, "listeners") == []
+
+
 def test_doctor_says_nothing_of_listeners_that_it_may_not_see(engine: Engine, empty_url: str) -> None:
     """The schema's owner may not look at the sessions of its workers: that is unknown, and no finding."""
     role, password = f"owner_{secrets.token_hex(4)}", secrets.token_hex(8)

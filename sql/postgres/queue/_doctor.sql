@@ -22,6 +22,8 @@ DECLARE
     low_done timestamptz := '-infinity'::timestamptz;
     low_grouped bigint := 0::bigint;
     paused text[];
+    -- Whether somebody works here now; and whether somebody has within five minutes.
+    is_manned boolean;
     is_served boolean;
     cleaned_at timestamptz;
     -- Whether somebody cleans up: once a day is enough, and may be two hours late.
@@ -48,8 +50,15 @@ BEGIN
         paused := ARRAY(SELECT p.topic FROM {{ box.paused }} AS p);
         cleaned_at := {{ queue.upkeep_at(box._cleaned) }};
         is_kept := coalesce(cleaned_at > now_at - interval '26 hours', false);
+        is_manned :=
+            EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.locked_until > now_at)
+            OR EXISTS (
+                SELECT FROM {{ db.worker }} AS w
+                WHERE w.seen_at > now_at - interval '2 minutes' AND {{ box_name | literal }} = ANY (w.boxes)
+            );
         is_served :=
-            EXISTS (
+            is_manned
+            OR EXISTS (
                 SELECT FROM (
                     SELECT x.processed_by
                     FROM {{ box.done }} AS x
@@ -58,11 +67,6 @@ BEGIN
                     LIMIT 100
                 ) AS n
                 WHERE n.processed_by IS NOT NULL
-            )
-            OR EXISTS (SELECT FROM {{ box.lease }} AS l WHERE l.locked_until > now_at)
-            OR EXISTS (
-                SELECT FROM {{ db.worker }} AS w
-                WHERE w.seen_at > now_at - interval '2 minutes' AND {{ box_name | literal }} = ANY (w.boxes)
             );
     EXCEPTION
         WHEN {{ doctor.blind() }} THEN
@@ -404,11 +408,11 @@ BEGIN
                 format('Let workers connect past the pooler; or, if polling will do: SELECT * FROM %s(''notify'', ''off'');', {{ box.configure | literal }})
             FROM {{ box.settings }} AS s
             -- Whoever may not see what others' sessions do cannot tell.
-            WHERE s.name = 'notify' AND s.value = 'on' AND is_served AND pg_has_role('pg_read_all_stats', 'USAGE')
+            WHERE s.name = 'notify' AND s.value = 'on' AND is_manned AND pg_has_role('pg_read_all_stats', 'USAGE')
                 AND NOT EXISTS (
                     SELECT FROM pg_stat_activity AS a WHERE a.datname = current_database() AND a.query ~* '^\s*LISTEN\s'
                 )
-            {{ doctor.hidden() }} AND is_served
+            {{ doctor.hidden() }} AND is_manned
     {% endcall %};
 
     {% call doctor.look("clock", subject, "it has no times that are still to come") %}
