@@ -10,9 +10,9 @@ the lease keeper when its time is up, the stop) asks the assignment, which gives
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class Assignment:
                 found = [waiting.popleft()]
             self._current = found
             self.handler = handler
-            self.began_at = time.monotonic()
+            self.began_at = monotonic()
             return found
 
     def next_quick(self, by_topic: Mapping[str, Handler], lease_seconds: float) -> tuple[bool, Any | None]:
@@ -115,19 +115,20 @@ class Assignment:
             if not was_ours and self.overrun:
                 return False, None
             self._current = None
-            now = time.monotonic()
+            now, waiting = monotonic(), self._waiting
             if (
-                not self._waiting
+                not waiting
                 or self.lost
                 or (now - self.began_at > STUCK_SECONDS and self.began_at)
                 or now - self.leased_at > lease_seconds
             ):
                 return was_ours, None
-            message = self._waiting[0]
+            message = waiting.popleft()
             handler = by_topic.get(message.topic)
             if handler is None or not handler.simple:
+                waiting.appendleft(message)
                 return was_ours, None
-            self._current = [self._waiting.popleft()]
+            self._current = [message]
             self.handler = handler
             self.began_at = now
             return was_ours, message
@@ -149,7 +150,7 @@ class Assignment:
         """Take what has been handled for longer than so many seconds; empty if it has just come back."""
         with self._lock:
             found = self._current
-            if found is None or time.monotonic() - self.began_at <= seconds:
+            if found is None or monotonic() - self.began_at <= seconds:
                 return []
             self._current = None
             self.overrun = True
@@ -181,7 +182,7 @@ class Assignment:
 
     def is_lost(self, message: Any) -> bool:
         """Whether somebody else may have the message: by the database or the clock its lease is over."""
-        return message.id in self.lost or time.monotonic() - self.leased_at > self.box.settings.lease_seconds
+        return message.id in self.lost or monotonic() - self.leased_at > self.box.settings.lease_seconds
 
     def __repr__(self) -> str:
         return f"Assignment({len(self.handled)} handled, {len(self._waiting)} waiting)"

@@ -173,9 +173,9 @@ class Coroutines:
             while True:
                 try:
                     answer: Answer = await _awaited(call), None
-                except GeneratorExit:  # the loop was closed, and nobody will await this any more
-                    return
                 except BaseException as error:  # noqa: BLE001  # whatever a handler raises is its answer
+                    if loop.is_closed():  # so nobody awaits this any more
+                        return
                     answer = None, error
                 call = steps.send(answer)
         except StopIteration:

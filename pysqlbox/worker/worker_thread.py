@@ -122,7 +122,7 @@ class WorkerThread:
         if not (box.handlers.middleware or is_watched() or watching.watcher):
             _, following = next_quick(by_topic, lease_seconds)
         while (message := following) is not None:
-            handler = by_topic[message.topic]
+            handler = assignment.handler or by_topic[message.topic]
             if verbose:
                 box.log.info("%s: %s message %d", box.name, message.topic, message.id, extra=about(message))
             result: Result | None = None

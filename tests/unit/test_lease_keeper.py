@@ -127,7 +127,7 @@ def test_what_the_database_does_not_extend_is_lost(caplog: pytest.LogCaptureFixt
     old = it.ready(1, 2, age=11.0)
     it.keeper._extend_all()
     assert (old.lost, it.keeper.tally.lost) == ({1}, 1)
-    assert "lost the lease of 1 messages" in caplog.text
+    assert "lost the lease of 1 message" in caplog.text
 
 
 def test_what_was_finished_while_it_asked_is_not_lost() -> None:
@@ -153,7 +153,7 @@ def test_an_outage_is_not_asked_about_box_after_box(caplog: pytest.LogCaptureFix
     it.ready(2, box=1, age=11.0)
     it.keeper._extend_all()
     assert len(it.asked) == 1
-    assert "cannot extend 1 leases now: gone" in caplog.text
+    assert "cannot extend 1 lease now: gone" in caplog.text
     it.keeper._extend_all()
     assert len(it.asked) == 1, "it is quiet for a second"
     it.keeper._quiet_until = 0.0
