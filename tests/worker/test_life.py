@@ -519,3 +519,73 @@ def test_a_stop_from_within_a_handler_needs_no_thread_more_than_there_may_be(
     until(lambda: not worker.is_running, 30)
     assert "stopper" not in spawned
     until(lambda: threads() == [])
+
+
+def test_a_worker_that_is_measured_before_its_start_counts_everything(
+    deployment: pysqlbox.Deployment, make: MakeWorker
+) -> None:
+    """By threads and by the loop."""
+    worker = make(boxes=["outbox"], threads=2)
+
+    async def on_loop(_message: Any) -> None:
+        """Nothing to do."""
+
+    worker.add_handler("t", nothing)
+    worker.add_handler("loop", on_loop)
+    worker.measure()
+    put_many(deployment.outbox, 20)
+    put_many(deployment.outbox, 10, "loop")
+    assert worker.drain() == 30
+    found = {topic: figures.acked for (_, topic), figures in worker.figures().items()}
+    assert found == {"t": 20, "loop": 10}
+    assert {topic: each.claimed for (_, topic), each in worker.figures().items()} == found
+
+
+def test_results_that_never_reach_the_database_are_told_of(
+    deployment: pysqlbox.Deployment,
+    make: MakeWorker,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    from pysqlbox.worker.database_postgres import PostgresConnection
+
+    monkeypatch.setattr("pysqlbox.worker.worker_run.SETTLE_AT_MOST", 0.3)
+    settle, away = PostgresConnection.settle, threading.Event()
+
+    def failing(connection: Any, box: Any, owner: Any, outcomes: Any, *rest: Any) -> list[Any]:
+        if outcomes and away.is_set():
+            raise pysqlbox.DatabaseUnavailable("gone")
+        return settle(connection, box, owner, outcomes, *rest)
+
+    monkeypatch.setattr(PostgresConnection, "settle", failing)
+    worker = make(boxes=["outbox"], threads=1)
+    worker.add_handler("t", lambda _message: away.set())
+    message = put(deployment.outbox)
+    worker.start()
+    assert comes(away)
+    worker.stop(5)
+    assert "1 result stays unsettled" in caplog.text
+    assert status(deployment.outbox, message) == "InProgress"
+
+
+def test_a_worker_that_is_stopped_while_it_launches_begins_nothing(
+    make: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop comes between the hooks and the threads."""
+    from pysqlbox.worker.deployment_run import DeploymentRun
+
+    worker = make(boxes=["outbox"])
+    told: list[str] = []
+    worker.on_start(lambda: told.append("start"))
+    worker.on_stop(lambda: told.append("stop"))
+    schedule = DeploymentRun._schedule
+
+    def stopping(run: DeploymentRun, boxes: Any) -> Any:
+        worker.stop()
+        return schedule(run, boxes)
+
+    monkeypatch.setattr(DeploymentRun, "_schedule", stopping)
+    worker.start()
+    assert not worker.is_running
+    assert told == ["start", "stop"]
+    assert threads() == []
