@@ -338,9 +338,10 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     ),
     (
         Bug(
-            "a count that shows too late",
-            "joins/_count.sql",
-            [("PERFORM pg_sequence_last_value({{ db._outbox_ids | literal }});", "")],
+            "a burial that shows too late",
+            "queue/_bury.sql",
+            [("SELECT nextval({{ box._ids | literal }}), t.topic, 0", "SELECT -1, t.topic, 0")],
+            macro="macros/queue.sql",
         ),
         marks.a_step_held_up_is_counted_after_the_mark,
     ),

@@ -52,8 +52,8 @@ _STOPS = 40
 _LATER = 2000
 """Seconds beyond every lease and delay of a protocol, short of the hour for which join.wait is parked."""
 _SETTINGS = (
-    "SET statement_timeout = '10s'; SET deadlock_timeout = '100ms'; SET client_min_messages = 'error';"
-    " SET lock_timeout = '8s'; SET jit = off"
+    "SET statement_timeout = '100s'; SET deadlock_timeout = '100ms'; SET client_min_messages = 'error';"
+    " SET lock_timeout = '80s'; SET jit = off"
 )
 
 

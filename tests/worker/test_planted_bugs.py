@@ -206,8 +206,8 @@ PLANTED = [
         test_leases.test_a_worker_that_was_frozen_begins_nothing_whose_lease_has_run_out,
     ),
     bug(
-        "stop does not ask who calls", worker_run.WorkerRun, "stop",
-        "threading.current_thread() in self._workers or", "False and",
+        "stop does not ask who calls", worker_run.WorkerRun, "is_its_own",
+        "caller in self._workers or", "False and",
         test_life.test_stop_from_within_a_handler, patience=1.0,
     ),
     bug(

@@ -17,11 +17,10 @@ AS $$
     -- locks: none
     -- role: internal
 DECLARE
-    now_at timestamptz;
+    -- Every caller has counted the messages in a tally, and with that drawn a number: the low marks rest on the clock
+    -- being read after it.
+    now_at CONSTANT timestamptz := {{ db._now }}();
 BEGIN
-    -- The sequence is touched before the clock is read: the low marks rest on that.
-    PERFORM pg_sequence_last_value({{ db._outbox_ids | literal }});
-    now_at := {{ db._now }}();
     WITH step AS MATERIALIZED (
         SELECT jm.join_id, count(*)::integer AS steps
         FROM (SELECT DISTINCT i.id FROM unnest(ids) AS i (id)) AS u
