@@ -5,13 +5,14 @@
     Consumer(once, "amqp://broker", "orders", handle).run()
 
 The key of a message is ``{bus}:{group}:{alias}:{id}``: the id is its header ``IdempotencyKey``, else its
-message id. One that is processed is acknowledged and skipped. After a success the key is marked, then the
-message acknowledged. After a failure nothing is marked: the message goes back to the broker, whose policy
-(delivery limit, dead-letter exchange) decides. One that somebody else is handling goes back as well.
+message id; one that has neither is handled each time it comes, with a warning. One that is processed is
+acknowledged and skipped. After a success the key is marked, then the message acknowledged. After a failure
+nothing is marked: the message goes back to the broker, whose policy (delivery limit, dead-letter exchange)
+decides. One that somebody else is handling goes back as well.
 
-Whoever is killed between the mark and the acknowledgement has his message delivered again, and skipped;
-before the mark, it is handled again, at the latest when the lease of ``once`` ends. The lease must be longer
-than a handler takes.
+If a consumer is killed between the mark and the acknowledgement, its message is delivered again, and
+skipped; before the mark, it is handled again, at the latest when the lease of ``once`` ends. The lease must
+be longer than a handler takes.
 
 Needs the extra ``pysqlbox[rabbitmq]``.
 """
@@ -33,7 +34,12 @@ from pysqlbox.idempotent import Busy, Idempotent
 
 with needed_for("the consumer of RabbitMQ", "rabbitmq"):
     import pika
-    from pika.exceptions import AMQPError
+    from pika.exceptions import (
+        AMQPError,
+        ChannelClosedByBroker,
+        ProbableAccessDeniedError,
+        ProbableAuthenticationError,
+    )
 
 __all__ = ["ID_HEADER", "Consumer", "Delivery"]
 
@@ -41,6 +47,8 @@ ID_HEADER = "IdempotencyKey"
 """The header whose value goes before the message id."""
 
 _LONGEST_PAUSE = 30.0
+#: The broker is there, and has said no: no such queue, no such user, no right.
+_REFUSALS = (ChannelClosedByBroker, ProbableAccessDeniedError, ProbableAuthenticationError)
 _log = logging.getLogger("pysqlbox.rabbitmq")
 
 
@@ -116,7 +124,8 @@ class Consumer:
             except (AMQPError, OSError) as error:
                 if time.monotonic() - began > _LONGEST_PAUSE:
                     pause = 1.0
-                _log.warning("queue %r: the broker is away, again in %g s: %r", self._queue, pause, error)
+                what = "refuses" if isinstance(error, _REFUSALS) else "is away"
+                _log.warning("queue %r: the broker %s, again in %g s: %r", self._queue, what, pause, error)
                 self._stopping.wait(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
 
@@ -188,7 +197,8 @@ class Consumer:
             _log.info("%s; it goes back", busy)
             return functools.partial(_give_back, after=self._retry_seconds or 0.05, requeue=True)
         except Exception:  # noqa: BLE001  # whatever a handler raises, the broker decides
-            _log.exception("queue %r: a message failed, it goes back", self._queue)
+            what = "it goes back" if self._requeue else "it is rejected"
+            _log.exception("queue %r: a message failed, %s", self._queue, what)
             return functools.partial(_give_back, after=self._retry_seconds, requeue=self._requeue)
 
     def _read(self, method: Any, properties: Any, body: bytes) -> Delivery:

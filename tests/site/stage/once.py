@@ -1,4 +1,4 @@
-"""What docs/once.md takes for granted: a signed delivery, and a worker of the inbox."""
+"""What docs/once.md takes for granted: a signed delivery, a worker of the inbox, and a handler."""
 
 import time
 
@@ -9,6 +9,7 @@ from pysqlbox.worker import Context
 db = pysqlbox.connect()
 worker = db.worker(boxes=["inbox"], threads=1)
 secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+handle = print
 
 
 def after() -> None:

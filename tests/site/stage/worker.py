@@ -74,13 +74,20 @@ smtp = SimpleNamespace(send_all=lambda mails: [True for _ in mails])
 timer = contextlib.nullcontext
 
 
+def _is_confirmed() -> bool:
+    db: pysqlbox.Deployment = globals()["db"]
+    return [stats.done for stats in db.outbox.stats() if stats.topic == "order.created"] == [1]
+
+
 def _stop_soon() -> None:
-    """Ends ``worker.run()``, which else would wait for a signal."""
+    """Ends ``worker.run()``, which else would wait for a signal, when its order is confirmed."""
     found = None
     while found is None or not found.is_running:
         time.sleep(0.05)
         found = globals().get("worker")
-    time.sleep(0.5)
+    until = time.monotonic() + 100
+    while not _is_confirmed() and time.monotonic() < until:
+        time.sleep(0.05)
     found.stop()
 
 
@@ -93,5 +100,4 @@ async def serve() -> None:
 
 def after() -> None:
     """The first worker has confirmed the order."""
-    db: pysqlbox.Deployment = globals()["db"]
-    assert [stats.done for stats in db.outbox.stats() if stats.topic == "order.created"] == [1]
+    assert _is_confirmed()
