@@ -92,7 +92,7 @@ class StoresRun(WorkerRun):
                 self._log.warning("the handler of %r gets nothing: its topic is none of topics=", topic)
             with self._asking():
                 self._ask(first=True)
-            self._call_on_start()
+                self._call_on_start()
         except BaseException:
             self._close_early()
             raise

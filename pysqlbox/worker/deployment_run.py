@@ -60,7 +60,8 @@ class DeploymentRun(WorkerRun):
             raise
         else:
             try:
-                self._call_on_start()
+                with self._asking():
+                    self._call_on_start()
             except BaseException:
                 self._close_early()
                 raise

@@ -181,7 +181,7 @@ class Worker:
             (hurry if signalled.is_set() else signalled).set()
             self._log.info("%s: stopping", signal.Signals(number).name)
             if self._run is not None and self._run.is_asking:
-                raise _Signalled  # the database may keep this thread waiting for longer than anybody likes
+                raise _Signalled  # the database, or a hook, may keep this thread longer than anybody likes
 
         with signals(on_signal):
             try:

@@ -93,7 +93,7 @@ class WorkerRun(ABC):
         self._tally = Tally()
         self._measured = measured
         self._is_ending = False
-        #: Whether start() waits for somebody's answer, and nothing has begun.
+        #: Whether start() waits for somebody, the database or an on_start hook, and nothing has begun.
         self.is_asking = False
         #: What ended the run before it had begun.
         self.failure: BaseException | None = None
@@ -131,7 +131,7 @@ class WorkerRun(ABC):
 
     @contextlib.contextmanager
     def _asking(self) -> Iterator[None]:
-        """While start() asks what it needs to know."""
+        """While start() waits for somebody, and a signal may end that."""
         try:
             self.is_asking = True
             yield

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import os
@@ -198,6 +199,42 @@ def test_a_signal_ends_a_start_though_the_database_says_nothing(db: Database, bo
         assert not running(worker)
         between.frozen.clear()
     until(lambda: not threads())
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine function"])
+def test_a_signal_ends_a_start_though_a_hook_does_not_end(make: MakeWorker, kind: str) -> None:
+    worker = make(boxes=["outbox"], threads=1)
+    told: list[str] = []
+
+    def signalled() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    if kind == "function":
+
+        @worker.on_start
+        def hang() -> None:
+            try:
+                threading.Timer(0.1, signalled).start()
+                threading.Event().wait(60)
+                told.append("it came to an end")
+            finally:
+                told.append("cleaned up")
+    else:
+
+        @worker.on_start
+        async def hang_on_loop() -> None:
+            try:
+                threading.Timer(0.1, signalled).start()
+                await asyncio.sleep(60)
+                told.append("it came to an end")
+            finally:
+                told.append("cleaned up")
+
+    worker.on_stop(lambda: told.append("stopped"))
+    worker.run(stop_timeout=0)
+    assert not running(worker)
+    until(lambda: not threads())
+    assert told == ["cleaned up"]
 
 
 def test_what_ends_a_start_behind_an_outage_is_raised_by_whoever_waits(
