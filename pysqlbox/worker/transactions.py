@@ -61,25 +61,32 @@ class Transactions:
     ) -> list[Result]:
         """The results of messages; if all of them are Ack, that and what the handler wrote is committed."""
         results: list[Result] = []
+        failure: BaseException | None = None
         begin = self._own if handler.transactional is True else handler.transactional
         assert callable(begin)
         try:
             with begin() as connection:
                 context.joined = connection
                 try:
-                    answer = call()
-                finally:
-                    if context.is_of_child:
-                        end_child(assignment.box.log)
-                results.extend(handler.results_of(messages, answer))
-                if not all(isinstance(result, Ack) for result in results):
-                    raise _RollBack
-                self._ack(assignment, messages, connection)
+                    try:
+                        answer = call()
+                    finally:
+                        if context.is_of_child:
+                            end_child(assignment.box.log)
+                    results.extend(handler.results_of(messages, answer))
+                    if not all(isinstance(result, Ack) for result in results):
+                        raise _RollBack
+                    self._ack(assignment, messages, connection)
+                except BaseException as error:
+                    failure = error
+                    raise
+            if failure is not None:  # the application's context manager has kept it to itself
+                raise failure
         except _RollBack:
             # What was done for the others is undone as well, so they come again.
             return [Release() if isinstance(result, Ack) else result for result in results]
         finally:
-            context.joined = None
+            context.joined = failure = None  # whose traceback holds this frame
         return results
 
     def close(self) -> None:

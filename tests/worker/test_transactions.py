@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +210,45 @@ def test_a_callable_brings_the_applications_own_transaction(
     engine.dispose()
     assert effects() == [good]
     assert (status(deployment.outbox, good), status(deployment.outbox, bad)) == ("Done", "Ready")
+
+
+@pytest.mark.dialect("postgres")
+def test_a_context_manager_that_swallows_what_it_rolls_back_for_hides_nothing(
+    db: Database, deployment: pysqlbox.Deployment, make: MakeWorker, effects: Any
+) -> None:
+    """Else a batch's messages would be done whose effects were undone for another one's sake."""
+    worker = make(boxes=["outbox"], backoff=fixed(3600))
+
+    @contextlib.contextmanager
+    def swallowing() -> Iterator[Any]:
+        with deployment.connection() as raw, contextlib.suppress(Exception), raw.transaction():
+            yield raw
+
+    calls: list[int] = []
+
+    @worker.batch_handler("t", transactional=swallowing)
+    def handle(messages: list[Any], context: Context) -> Any:
+        calls.append(len(messages))
+        for message in messages:
+            write(db, context.connection, message.id)
+        if len(calls) > 1:
+            return Release(delay=60)
+        return [Retry() if message.payload == "2" else None for message in messages]
+
+    @worker.handler("raises", transactional=swallowing)
+    def fail(message: Any, context: Context) -> None:
+        write(db, context.connection, message.id)
+        raise ValueError("what went wrong")
+
+    made = put_many(deployment.outbox, 3)
+    failed = put(deployment.outbox, "raises")
+    worker.drain()
+    assert calls == [3, 2]
+    assert effects() == []
+    assert {status(deployment.outbox, message) for message in [*made, failed]} == {"Ready"}
+    assert [deployment.outbox.get(message).attempt for message in made] == [0, 0, 1]
+    stored = deployment.outbox.get(failed)
+    assert (stored.attempt, stored.last_error) == (1, "ValueError: what went wrong")
 
 
 @pytest.mark.dialect("postgres")
