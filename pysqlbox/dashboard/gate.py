@@ -13,12 +13,13 @@ from starlette.requests import Request
 from pysqlbox.dashboard.people import ADMIN, NOBODY, Caller, Person
 from pysqlbox.dashboard.sessions import COOKIE, Session, Sessions
 
-__all__ = ["Authenticator", "Gate", "Refused"]
+__all__ = ["FORWARDED", "Authenticator", "Gate", "Refused"]
 
 #: Answers who asks, or None if it cannot tell.
 Authenticator = Callable[[Request], Caller | Awaitable[Caller | None] | None]
 
-_FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+#: What proxies tell of who asked them, of which there is nothing where nobody stands between.
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 
 class Refused(Exception):
@@ -111,7 +112,7 @@ class Gate:
             raise Refused(403, "Without tokens the dashboard is reached as localhost or 127.0.0.1 only.")
         if not self.is_open:
             return
-        if any(name in request.headers for name in _FORWARDED):
+        if any(name in request.headers for name in FORWARDED):
             raise Refused(403, "Without tokens the dashboard is not reached through a proxy.")
         if request.client is not None and not _is_loopback(request.client.host):
             raise Refused(403, "Without tokens the dashboard is reached from this machine only.")

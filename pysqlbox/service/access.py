@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from starlette.requests import Request
 
+from pysqlbox.dashboard.gate import FORWARDED
 from pysqlbox.service.problems import Problem
 from pysqlbox.service.roles import Role
 from pysqlbox.service.tokens import Caller, Tokens
@@ -27,7 +28,7 @@ class Access:
 
     With neither tokens nor authenticators whoever is on this machine may do everything, and nobody else
     anything: both the client's address and the Host it asked for must be loopback, so that no page of the web
-    gets in under a name that was made to lead here.
+    gets in under a name that was made to lead here; and nobody whom a proxy on this machine speaks for.
     """
 
     def __init__(self, tokens: Tokens | None = None, *authenticators: Authenticator) -> None:
@@ -55,7 +56,10 @@ class Access:
                 return caller
         if self.tokens is None and not self.authenticators:
             if not _is_local(request):
-                raise Problem(403, "without tokens only this machine is answered, by the name localhost")
+                raise Problem(
+                    403,
+                    "without tokens only this machine is answered: as localhost, and through no proxy",
+                )
             _refuse_other_sites(request)
             return _LOCAL
         return None
@@ -90,6 +94,8 @@ def _bearer(request: Request) -> str | None:
 def _is_local(request: Request) -> bool:
     client = request.client  # None of a UNIX socket
     if client is not None and not is_loopback(client.host):
+        return False
+    if any(name in request.headers for name in FORWARDED):
         return False
     try:
         host = urlsplit(f"//{request.headers.get('host', '')}").hostname

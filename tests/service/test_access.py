@@ -52,6 +52,9 @@ def test_health_is_for_everybody(guarded: TestClient) -> None:
         ("127.0.0.1", "rebound.example", {}, 403),
         ("127.0.0.1", "localhost", {"origin": "http://evil.example"}, 403),
         ("127.0.0.1", "localhost", {"sec-fetch-site": "cross-site"}, 403),
+        ("127.0.0.1", "localhost", {"x-forwarded-for": "192.0.2.1"}, 403),
+        ("127.0.0.1", "localhost", {"forwarded": "for=192.0.2.1"}, 403),
+        ("127.0.0.1", "localhost", {"x-real-ip": "192.0.2.1"}, 403),
     ],
 )
 def test_without_tokens_only_this_machine_is_answered(
