@@ -167,7 +167,7 @@ def measure(
         with connect(found.conninfo) as connection:
             while time.monotonic() - began < seconds:
                 row = connection.execute(
-                    "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", [NAME]
+                    "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE %s", [f"{NAME}%"]
                 ).fetchone()
                 most = max(most, int(row[0]) if row else 0)
                 time.sleep(1)

@@ -51,7 +51,7 @@ class StoreCare(Caretaker):
         self._worked_at: dict[int, float] = {}
         now = time.monotonic()
         for chore in chores:
-            chore.next_at = first_at(chore, now)
+            chore.next_at = now + stretch * (first_at(chore, now) - now)
 
     @property
     def next_at(self) -> float:

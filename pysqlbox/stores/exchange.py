@@ -186,6 +186,7 @@ class StoresExchange(Exchange):
         store.failures += 1
         if isinstance(error, DatabaseUnavailable):
             store.place.server.is_answering = False  # until somebody there does
+            store.place.server.drop_free(store.place)  # or each that was lost would be found out by itself
         box.failures = store.failures - 1
         if self._scheduler.stopping:
             box.retreat(most=0.3)

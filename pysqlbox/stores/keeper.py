@@ -11,7 +11,7 @@ from pysqlbox.stores.scheduler import StoresScheduler
 from pysqlbox.stores.served import SLOW_SECONDS, StoreBox
 from pysqlbox.wording import counted
 from pysqlbox.worker.assignment import Assignment
-from pysqlbox.worker.lease_keeper import IDLE_TICK_SECONDS, LeaseKeeper
+from pysqlbox.worker.lease_keeper import LeaseKeeper
 from pysqlbox.worker.served_box import ServedBox
 
 __all__ = ["StoresKeeper"]
@@ -26,7 +26,7 @@ class StoresKeeper(LeaseKeeper):
     """Extends and settles for the stores that answer; leaves the others to whoever has time for them."""
 
     #: Stores come, go and fall silent also while nothing is at work.
-    nap_seconds = IDLE_TICK_SECONDS
+    nap_seconds = ROUND_SECONDS
 
     def __init__(self, *arguments: Any, each_round: Callable[[set[ServedBox]], None], **options: Any) -> None:
         """``each_round`` is called a few times a second, with the boxes whose messages are held."""

@@ -158,9 +158,9 @@ class StoresRun(WorkerRun):
         if stores.version != self._version:
             self._version = stores.version
             self._follow(scheduler, stores.known())
-        for identity, store in list(self._served.items()):
-            if store.is_leaving and not self._signs_off(store) and scheduler.remove_if_drained(store, held):
-                del self._served[identity]
+        for store in scheduler.leaving:
+            if not self._signs_off(store) and scheduler.remove_if_drained(store, held):
+                self._served = {key: each for key, each in self._served.items() if each is not store}
                 self._cares.pop(store, None)
                 store.close()
                 store.log.info("the store is not served any more")
@@ -297,8 +297,9 @@ class StoresRun(WorkerRun):
                         return
                     self._care_for(care)
                     cares.put_back(care, time.monotonic() + CARE_SECONDS)
-                for care in [each for each in list(known.values()) if each.store.is_leaving]:
-                    self._sign_off(care, time.monotonic() + SIGN_OFF_SECONDS)
+                for store in scheduler.leaving:
+                    if store in known:
+                        self._sign_off(known[store], time.monotonic() + SIGN_OFF_SECONDS)
             except Exception:  # noqa: BLE001  # the other stores must not pay for it
                 self._log.exception("taking care: unexpected; going on")
                 known = {}

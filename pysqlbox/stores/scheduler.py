@@ -44,6 +44,8 @@ class StoresScheduler(Scheduler):
         super().__init__([], threads=threads, coroutines=coroutines)
         self.turns = threads
         self.stores: dict[LeaningStore, None] = {}
+        #: Those of them from which nothing more is claimed.
+        self.leaving: list[LeaningStore] = []
         #: Those that somebody talks to, or that had messages when somebody last did.
         self._visited: set[LeaningStore] = set()
         #: How many threads may be with stores that may take long to answer.
@@ -77,6 +79,7 @@ class StoresScheduler(Scheduler):
         """Claim no more from a store."""
         with self._changed:
             store.is_leaving = True
+            self.leaving = [*self.leaving, store]
             for box in store.boxes:
                 self._heat(box)
 
@@ -89,6 +92,7 @@ class StoresScheduler(Scheduler):
                 return False
             self._remove_boxes(store)
             del self.stores[store]
+            self.leaving = [each for each in self.leaving if each is not store]
             self._visited.discard(store)
             return True
 
@@ -310,11 +314,7 @@ class StoresScheduler(Scheduler):
             if not self.groups_seen or self._confirmed == self._progress:
                 self._end()
                 return
-            self._confirmed = self._progress
-            for box in boxes:
-                box.dry_at = -1
-                box.next_poll = now + GROUP_SECONDS
-            self._changed.notify()
+            self._confirm(boxes, now + GROUP_SECONDS)
             return
         for box in boxes:
             if box.dry_at not in (-1, self._progress):

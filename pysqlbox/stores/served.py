@@ -39,6 +39,10 @@ TRANSACTION_WAIT_SECONDS = 30.0
 SURVEYED = 30.0
 #: A box of a database into which nothing is written is asked all the same after so many sweeps.
 PUT_OFF = 30
+#: One of whose messages a survey tells as soon as they are there, after so many times the time of SURVEYED.
+TOLD_BY_NUMBERS = 10
+#: The numbers of messages, read at each sweep, are believed for so many sweeps.
+NUMBERS_SWEEPS = 2.0
 #: A call that has taken so long makes a store a slow one.
 SLOW_SECONDS = 1.0
 
@@ -46,14 +50,17 @@ SLOW_SECONDS = 1.0
 class _Slots:
     """The connections of transactional handlers, within the budget of the server."""
 
-    def __init__(self, database: ServedDatabase) -> None:
+    def __init__(self, database: ServedDatabase, schema: str) -> None:
         self._database = database
+        self._schema = schema
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[Any]:
         """A psycopg or pyodbc connection in autocommit."""
         database = self._database
-        with database.server.lend(database, raw=True, wait_seconds=TRANSACTION_WAIT_SECONDS) as kept:
+        with database.server.lend(
+            database, schema=self._schema, raw=True, wait_seconds=TRANSACTION_WAIT_SECONDS
+        ) as kept:
             if kept.raw is not None and not database.driver.is_alive(
                 kept.raw, time.monotonic() - kept.used_at
             ):
@@ -79,7 +86,7 @@ class LeaningStore(ServedStore):
         self.deployment = db
         self.place = database
         self.database = database.calls
-        self.transactions = Transactions(db, owner, 1, pool=_Slots(database))
+        self.transactions = Transactions(db, owner, 1, pool=_Slots(database, db.schema))
         self.log = log_of(db)
         self.boxes: list[StoreBox] = []
         #: Where it stands in the source.
@@ -121,10 +128,12 @@ class LeaningStore(ServedStore):
     def _lent(
         self, limit: float | None, meanwhile: Callable[[], None] | None, wait_seconds: float
     ) -> Iterator[WorkerConnection]:
-        place = self.place
-        with place.server.lend(place, limit=limit, meanwhile=meanwhile, wait_seconds=wait_seconds) as kept:
+        place, schema = self.place, self.deployment.schema
+        with place.server.lend(
+            place, schema=schema, limit=limit, meanwhile=meanwhile, wait_seconds=wait_seconds
+        ) as kept:
             assert kept.worker is not None
-            kept.worker.schema = self.deployment.schema
+            kept.worker.schema = schema
             self._helping.kept = kept
             yield kept.worker
 
@@ -170,8 +179,8 @@ class StoreBox(ServedBox):
         self.opens = opens
         self.channel = f"{box.deployment.schema}.{box.name}"
         self.sweep_seconds = sweep_seconds
-        #: How many claims in a row have found nothing.
-        self.empties = 0
+        #: How many claims in a row have found nothing; at first as if that had been so.
+        self.empties = len(AFTERWARDS)
         #: When a message becomes due, or a lease ends.
         self.due = NEVER
         self.is_due_known = False
@@ -179,6 +188,8 @@ class StoreBox(ServedBox):
         self.began_at = self.empty_at = float("-inf")
         #: Where a survey tells of each box by itself: when messages last came, and when a schedule was set.
         self.written_at = self.planned_at = float("-inf")
+        #: When a survey last saw what was drawn for it, which tells of what statistics do not tell yet.
+        self.drawn_at = float("-inf")
         #: Whether topics were left out of the last claim, whose handlers had no place.
         self.is_partial = False
         #: Where it is kept while nothing is to be done: see the scheduler.
@@ -237,12 +248,23 @@ class StoreBox(ServedBox):
 
     def _is_told(self, now: float) -> bool:
         place = self.store.place
+        if self.failures or self.outcomes or self.store.is_leaving or self.due <= now:
+            return False
+        if self._is_numbered(now):
+            return now - self.empty_at < TOLD_BY_NUMBERS * self._sweep()
         return (
-            not self.failures and not self.outcomes and not self.store.is_leaving and self.due > now
+            place.is_postgres and place.server.is_watched
             and now - self.empty_at < PUT_OFF * self._sweep()
-            and place.is_postgres and place.server.is_watched
             and place.is_unchanged(self.empty_at, now, self.written_at if place.is_surveyed else None)
         )  # fmt: skip
+
+    def _is_numbered(self, now: float) -> bool:
+        """Whether a survey tells of each of its messages, and of none since the last claim found nothing."""
+        return (
+            self.store.place.is_surveyed
+            and now - self.drawn_at < NUMBERS_SWEEPS * self.sweep_seconds
+            and self.written_at < self.empty_at
+        )
 
     def _pause(self) -> float:
         shortest = self.settings.poll_seconds
@@ -250,7 +272,7 @@ class StoreBox(ServedBox):
             return min(AFTERWARDS[self.empties - 1], shortest)
         server = self.store.place.server
         sweep = self._sweep()
-        if server.is_over:
+        if server.is_over or self._is_numbered(time.monotonic()):
             return sweep
         if not self.store.place.is_postgres or not server.is_watched:
             return min(2 * shortest, sweep)

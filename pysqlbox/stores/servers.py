@@ -26,6 +26,9 @@ __all__ = ["Kept", "NoRoom", "ServedDatabase", "Server", "server_name"]
 #: A database from which messages came so recently is busy: that its connection makes way means that the
 #: budget is small.
 BUSY_SECONDS = 10.0
+#: A session of PostgreSQL keeps what it has compiled and planned: two megabytes for a schema whose messages
+#: it claims. One that has talked to so many schemas gets no further ones.
+MOST_SCHEMAS = 100
 #: What statistics said longer ago does not count as now.
 FRESH_SECONDS = 3.0
 
@@ -50,7 +53,7 @@ def server_name(target: Target) -> str:
 class Kept:
     """A connection within a server's budget."""
 
-    __slots__ = ("database", "ear", "raw", "used_at", "worker")
+    __slots__ = ("database", "ear", "has_heard", "heard", "is_named", "raw", "schemas", "used_at", "worker")
 
     def __init__(self, database: ServedDatabase) -> None:
         self.database = database
@@ -60,6 +63,11 @@ class Kept:
         self.raw: Any = None
         #: The driver's connection on which this one listens, if it does.
         self.ear: Any = None
+        #: The channels that it listens to, and the schemas that it has talked to.
+        self.heard: set[str] = set()
+        #: Whether anything has come over it, and whether the server was told so.
+        self.has_heard = self.is_named = False
+        self.schemas: set[str] = set()
         self.used_at = 0.0
 
     def close(self) -> None:
@@ -86,9 +94,9 @@ class ServedDatabase:
         self.boxes: dict[str, StoreBox] = {}
         #: What the server calls it, once it was asked.
         self.name: str | None = None
-        #: The connection that listens for its boxes, and the channels that it listens to.
+        #: The connection that listens for its boxes, and when one was last told to.
         self.ear: Kept | None = None
-        self.heard: set[str] = set()
+        self.listened_at = float("-inf")
         #: When messages were last claimed there.
         self.worked_at = float("-inf")
         #: Whether one question, now and then, tells which of its boxes are to be asked.
@@ -177,13 +185,17 @@ class Server:
         self,
         database: ServedDatabase,
         *,
+        schema: str = "",
         raw: bool = False,
         limit: float | None = None,
         meanwhile: Callable[[], None] | None = None,
         wait_seconds: float = 1.0,
     ) -> Iterator[Kept]:
-        """A connection to a database; NoRoom if none becomes free in time. ``limit``: of each call."""
-        kept = self._take(database, raw, wait_seconds)
+        """A connection to a database; NoRoom if none becomes free in time.
+
+        ``schema``: what it will talk to; best one that has done so before. ``limit``: of each call.
+        """
+        kept = self._take(database, schema, raw, wait_seconds)
         try:
             if kept.worker is not None:
                 kept.worker.calls.limit = CALL_SECONDS if limit is None else limit
@@ -246,6 +258,7 @@ class Server:
                 self._free.remove(kept)
                 self._open -= 1
                 self._changed.notify()
+        kept.has_heard |= bool(found)
         if not alive:
             kept.close()
         return found, alive
@@ -253,10 +266,15 @@ class Server:
     def forget(self, database: ServedDatabase) -> None:
         """Nothing is served there any more."""
         with self._changed:
+            self.databases = {dsn: each for dsn, each in self.databases.items() if each is not database}
+        self.drop_free(database)
+
+    def drop_free(self, database: ServedDatabase) -> None:
+        """Close the connections of a database that nobody uses: one of them was lost, and they may be."""
+        with self._changed:
             gone = [kept for kept in self._free if kept.database is database]
             self._free = [kept for kept in self._free if kept.database is not database]
             self._open -= len(gone)
-            self.databases = {dsn: each for dsn, each in self.databases.items() if each is not database}
             self._changed.notify_all()
         for kept in gone:
             kept.close()
@@ -270,14 +288,15 @@ class Server:
         for kept in free:
             kept.close()
 
-    def _take(self, database: ServedDatabase, raw: bool, wait_seconds: float) -> Kept:
+    def _take(self, database: ServedDatabase, schema: str, raw: bool, wait_seconds: float) -> Kept:
         until = time.monotonic() + wait_seconds
         evicted: Kept | None = None
         with self._changed:
             while True:
-                kept = self._find(database, raw)
+                kept = self._find(database, schema, raw)
                 if kept is not None:
                     self._free.remove(kept)
+                    kept.schemas.add(schema)
                     return kept
                 if self._open < self.budget:
                     self._open += 1
@@ -285,7 +304,7 @@ class Server:
                 if self._free:
                     evicted = self._least_worth()
                     self._free.remove(evicted)
-                    if self._serves_busy(evicted):
+                    if evicted.database is not database and self._serves_busy(evicted):
                         self._note_crowd(time.monotonic())
                     break
                 left = until - time.monotonic()
@@ -295,6 +314,7 @@ class Server:
         if evicted is not None:
             evicted.close()
         kept = Kept(database)
+        kept.schemas.add(schema)
         if not raw:
             kept.worker = database.calls.open()
         return kept
@@ -321,15 +341,18 @@ class Server:
             key=lambda kept: (kept.database.worked_at if self._serves_busy(kept) else 0.0, kept.used_at),
         )
 
-    def _find(self, database: ServedDatabase, raw: bool) -> Kept | None:
-        """A free one of that database; the one that listens first, so that it stays."""
-        found = None
-        for kept in self._free:
-            if kept.database is database and (kept.worker is None) == raw:
-                found = kept
-                if kept.ear is not None:
-                    break
-        return found
+    def _find(self, database: ServedDatabase, schema: str, raw: bool) -> Kept | None:
+        """A free one: one that knows the schema; else the one that listens, so that it stays."""
+        found = [
+            kept
+            for kept in self._free
+            if kept.database is database
+            and (kept.worker is None) == raw
+            and (schema in kept.schemas or len(kept.schemas) < MOST_SCHEMAS)
+        ]
+        return max(
+            found, key=lambda kept: (schema in kept.schemas, kept.ear is not None, kept.used_at), default=None
+        )
 
     def _give_back(self, kept: Kept) -> None:
         kept.used_at = time.monotonic()

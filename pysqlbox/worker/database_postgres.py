@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import psycopg
@@ -53,8 +53,42 @@ WRITTEN = """
     FROM unnest(%s::int4[], %s::text[], %s::oid[]) AS t (position, name, oid)
     GROUP BY t.position
 """
-#: A table of a box: which box, which table, and its oid.
-Tables = tuple[list[str], list[int], list[str], list[int]]
+#: Every message that comes into a box, or back, has drawn a number, and whoever has drawn one holds a lock
+#: until his transaction ends. That shows at once, whatever statistics tell, to who may read the sequence.
+SEQUENCES = """
+    SELECT b.position::int4, s.oid
+    FROM unnest(%s::text[], %s::text[]) WITH ORDINALITY AS b (schema, name, position)
+    CROSS JOIN LATERAL (
+        SELECT to_regclass(format('%%I.%%I', b.schema, '_' || b.name || '_ids'))::oid AS oid
+    ) AS s
+    WHERE has_sequence_privilege(s.oid, 'USAGE, SELECT')
+        AND current_setting('server_version_num')::int4 >= 150000
+        AND current_setting('track_counts') = 'on'
+"""
+DRAWN = """
+    SELECT s.oid, coalesce(pg_sequence_last_value(s.oid), 0)
+    FROM unnest(%s::oid[]) AS s (oid)
+    WHERE has_sequence_privilege(s.oid, 'USAGE, SELECT')
+"""
+DRAWING = """
+    SELECT DISTINCT l.relation
+    FROM pg_locks AS l
+    WHERE l.locktype = 'relation' AND l.mode = 'RowExclusiveLock' AND l.pid IS DISTINCT FROM pg_backend_pid()
+        AND l.relation = ANY (%s::oid[])
+        AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+"""
+#: A name has 63 bytes at most.
+ADD_TO_NAME = """
+    SELECT set_config(
+        'application_name', left(current_setting('application_name'), 63 - length(%s)) || %s::text, false
+    )
+"""
+#: How many sequences are read in one statement, which locks them all until it ends.
+SEQUENCES_AT_ONCE = 100
+#: A table of a box: which box, which table, and its oid. Of sequences: by oid which box.
+#: The columns are as the server reads them: they are thousands, and made once for many questions.
+Tables = tuple[list[str], str, str, str]
+Sequences = dict[int, str]
 
 
 class _HeadersLoader(Loader):
@@ -64,6 +98,11 @@ class _HeadersLoader(Loader):
 
     def load(self, data: Buffer) -> object:
         return json.loads(bytes(data[1:]))  # the first byte is the version of the format
+
+
+def _array(values: Iterable[object]) -> str:
+    """Numbers, or names without anything that would have to be quoted, as an array is written."""
+    return "{" + ",".join(map(str, values)) + "}"
 
 
 class PostgresConnection:
@@ -153,17 +192,22 @@ class PostgresConnection:
         connection = self._connection
         return None if connection is None or connection.closed else connection.info.backend_pid
 
-    def listen(self, text: str, heard: Callable[[psycopg.Notify], None]) -> psycopg.Connection[Any]:
-        """Run LISTEN commands, and tell of what comes while calls go on; the driver's connection."""
+    def listen(self, text: str, heard: Callable[[psycopg.Notify], None] | None) -> psycopg.Connection[Any]:
+        """Run LISTEN commands; the driver's connection. ``heard`` is told of what comes while calls go on."""
         try:
             with self.calls.one():
                 connection = self._connected()
+                if heard is not None:
+                    connection.add_notify_handler(heard)
                 connection.execute(text.encode())
-                connection.add_notify_handler(heard)
                 return connection
         except psycopg.Error as error:
             self.close()
             raise postgres.map_error(error) from error
+
+    def add_to_name(self, text: str) -> None:
+        """Add something to the name by which the server shows the connection."""
+        self._rows(ADD_TO_NAME, (text, text))
 
     def setting(self, box: AnyBox, name: str) -> str | None:
         """A setting of a box; None where this user may not read it."""
@@ -185,7 +229,8 @@ class PostgresConnection:
         names = list(boxes.values())
         rows = self._rows(TABLES, ([schema for schema, _ in names], [name for _, name in names]))
         found = [row for row in rows if row[2] is not None]
-        return list(boxes), [row[0] for row in found], [row[1] for row in found], [row[2] for row in found]
+        positions, tables, oids = (_array(row[column] for row in found) for column in range(3))
+        return list(boxes), positions, tables, oids
 
     def written(self, tables: Tables) -> dict[str, tuple[int, int]]:
         """By box, how many rows were ever written into the tables where work may wait, and how often its
@@ -193,6 +238,23 @@ class PostgresConnection:
         """
         keys, *columns = tables
         return {keys[row[0] - 1]: (row[1], row[2]) for row in self._rows(WRITTEN, columns)}
+
+    def sequences(self, boxes: Mapping[str, tuple[str, str]]) -> Sequences:
+        """The sequences for drawn(): of boxes where these and statistics leave nothing untold for long."""
+        keys, names = list(boxes), list(boxes.values())
+        rows = self._rows(SEQUENCES, ([schema for schema, _ in names], [name for _, name in names]))
+        return {row[1]: keys[row[0] - 1] for row in rows}
+
+    def drawn(self, sequences: Sequences) -> dict[str, int]:
+        """By box, the last number that was drawn for a message, committed or not."""
+        oids = list(sequences)
+        parts = [oids[first : first + SEQUENCES_AT_ONCE] for first in range(0, len(oids), SEQUENCES_AT_ONCE)]
+        return {sequences[row[0]]: row[1] for part in parts for row in self._rows(DRAWN, (_array(part),))}
+
+    def drawing(self, sequences: Sequences, boxes: set[str]) -> set[str]:
+        """Those of the boxes for which transactions have drawn numbers that have not ended yet."""
+        oids = _array(oid for oid, box in sequences.items() if box in boxes)
+        return {sequences[row[0]] for row in self._rows(DRAWING, (oids,))}
 
     def _rows(self, text: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         try:

@@ -13,7 +13,7 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pysqlbox.worker.assignment import Assignment
@@ -69,6 +69,8 @@ class Scheduler:
         self._watched_until = NEVER
         self._progress = 0
         self._confirmed = -1
+        #: What began before this does not show that all is dry.
+        self._confirms_from = 0.0
 
     # What threads ask
 
@@ -130,6 +132,9 @@ class Scheduler:
                 box.dry_at = -1
                 if box.next_poll >= box.doubtful_until:
                     box.next_poll, box.dry_claims = box.doubtful_until, 0
+            elif self.draining and thread.turn_began < self._confirms_from:
+                # Somebody has woken it before that time: what is waited for may not be there yet.
+                box.next_poll = max(now, self._confirms_from)
             else:
                 box.dry_at = progress
             quick = box.is_quick(got)
@@ -390,13 +395,17 @@ class Scheduler:
                 self._end()
                 return
             # A group in whose midst somebody was is looked at by the database again a little later; so do we.
-            self._confirmed = self._progress
-            for box in self.boxes:
-                box.dry_at = -1
-                box.next_poll = now + GROUP_SECONDS
-            self._changed.notify()
+            self._confirm(self.boxes, now + GROUP_SECONDS)
             return
         for box in self.boxes:
             if box.dry_at not in (-1, self._progress) and not box.failures:
                 box.next_poll = min(box.next_poll, now)
+        self._changed.notify()
+
+    def _confirm(self, boxes: Iterable[ServedBox], from_at: float) -> None:
+        """Ask all of these once more, from that time on."""
+        self._confirmed, self._confirms_from = self._progress, from_at
+        for box in boxes:
+            box.dry_at = -1
+            box.next_poll = from_at
         self._changed.notify()

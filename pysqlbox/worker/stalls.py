@@ -43,6 +43,7 @@ class StallWatch:
         self._next_ask: dict[ServedBox, float] = {}
         #: When what was suspicious at the last look had last moved.
         self._suspected: dict[ServedBox, float] = {}
+        self._stalled: set[ServedBox] = set()
 
     def look(self) -> None:
         """Look, if it is time to."""
@@ -50,7 +51,8 @@ class StallWatch:
         if self._settings.stall_seconds is None or now < self._next_look or self._scheduler.stopping:
             return
         self._next_look = now + LOOK_SECONDS
-        for box in list(self._scheduler.boxes):
+        # A box of which nobody expects anything is not to be asked for the sake of this either.
+        for box in {**dict.fromkeys(self._scheduler.active_boxes()), **dict.fromkeys(self._stalled)}:
             self._look_at(box, now, self._settings.stall_seconds)
 
     def _look_at(self, box: ServedBox, now: float, seconds: float) -> None:
@@ -63,6 +65,7 @@ class StallWatch:
             self._suspected.pop(box, None)
             if box.stalled_since is not None:
                 box.stalled_since = None
+                self._stalled.discard(box)
                 box.log.info("%s: it moves again", box.name)
             return
         if box.stalled_since is not None or box.failures or now < self._next_ask.get(box, 0.0):
@@ -78,6 +81,7 @@ class StallWatch:
                 waiting, oldest = waiting + not_begun, max(oldest, now - each.leased_at)
         if waiting:
             box.stalled_since = time.time() - (now - box.moved_at)
+            self._stalled.add(box)
             box.log.error(
                 "%s: nothing has moved for %.0f s, though %s, the oldest for %.0f s: %s",
                 box.name, now - box.moved_at, counted(waiting, "message waits", "messages wait"), oldest,

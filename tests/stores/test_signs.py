@@ -21,6 +21,7 @@ from pysqlbox.stores.care import StoreCare
 from pysqlbox.stores.served import AFTERWARDS, StoreBox
 from pysqlbox.stores.servers import Server
 from pysqlbox.stores.worker import StoresWorker
+from pysqlbox.worker import database_postgres
 from tests.stores.support import Seen, fill
 from tests.support.database import Database
 from tests.worker.support import until
@@ -139,6 +140,117 @@ def test_a_database_with_many_boxes_is_asked_one_question(
         worker.stop(5)
 
 
+def test_doctor_sees_that_a_worker_of_many_stores_listens(stores: Stores) -> None:
+    """The session that listens claims as well, so its last statement says nothing."""
+    worker = stores.worker(threads=2, cleanup_seconds=None)
+    try:
+        serve(worker)
+
+        def is_noted(key: str) -> bool:
+            db = stores.get(key)
+            assert db.outbox.workers()
+            return any(each.check == "listeners" and each.level == "note" for each in db.doctor())
+
+        until(lambda: not any(is_noted(key) for key in "abc"), 60)
+    finally:
+        worker.stop(5)
+
+
+def test_the_connections_of_a_store_that_fails_are_not_tried_one_by_one(
+    stores: Stores, tenants: dict[str, Database]
+) -> None:
+    worker = stores.worker(threads=2, cleanup_seconds=None)
+    try:
+        seen = serve(worker)
+        (place,) = (box.store.place for box in boxes(worker) if box.store.key == "a")
+        server = place.server
+        with contextlib.ExitStack() as stack:
+            for schema in ("one", "another", "a third"):
+                kept: Any = stack.enter_context(server.lend(place, schema=schema))
+                kept.worker.database_name()
+        free: list[Any] = [kept for kept in server._free if kept.database is place]
+        lost = [kept.worker._connection for kept in free]
+        assert len(lost) > 2
+        tenants["a"].sql(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+        fill(stores.get("a"), 1)
+        until(lambda: len(seen.ids["a"]) == 1, 60)
+        until(lambda: all(connection.closed for connection in lost), 30)
+    finally:
+        worker.stop(5)
+
+
+@pytest.fixture
+def numbers(silent: Stores, monkeypatch: pytest.MonkeyPatch) -> Stores:
+    """Three schemas that are surveyed, of which statistics tell nothing at all."""
+    monkeypatch.setattr(watcher, "FEW_BOXES", 0)
+    monkeypatch.setattr(survey, "MANY_BOXES", 2)
+    mute = database_postgres.WRITTEN.replace("pg_stat_get_", "0 * pg_stat_get_")
+    monkeypatch.setattr(database_postgres, "WRITTEN", mute)
+    return silent
+
+
+def is_told_by_numbers(worker: StoresWorker) -> bool:
+    """Whether each of its boxes waits for nothing else."""
+    return all(box._is_numbered(time.monotonic()) and box.cold_at is not None for box in boxes(worker))
+
+
+def numbered(stores: Stores) -> StoresWorker:
+    """A worker that asks nobody without a sign, for as long as a test takes."""
+    return stores.worker(threads=2, poll_seconds=NEVER_SOON, sweep_seconds=1.0, cleanup_seconds=None)
+
+
+def test_the_numbers_of_messages_tell_what_statistics_do_not(numbers: Stores) -> None:
+    worker = numbered(numbers)
+    try:
+        seen = serve(worker)
+        until(lambda: is_told_by_numbers(worker), 90)
+        fill(numbers.get("tenant_2"), 1)
+        until(lambda: len(seen.ids["tenant_2"]) == 1, 30)
+    finally:
+        worker.stop(5)
+
+
+def test_a_number_whose_transaction_goes_on_is_not_forgotten(numbers: Stores) -> None:
+    """It was drawn long before the message shows: by then nothing changes any more."""
+    worker = numbered(numbers)
+    try:
+        seen = serve(worker)
+        until(lambda: is_told_by_numbers(worker), 90)
+        (box,) = (each for each in boxes(worker) if each.store.key == "tenant_1")
+        with numbers.get("tenant_1").transaction() as connection:
+            numbers.get("tenant_1").outbox.enqueue("t", "", connection=connection)
+            asked: set[float] = set()
+            until(lambda: asked.add(box.began_at) or len(asked) > 3, 60)  # type: ignore[func-returns-value]
+        until(lambda: len(seen.ids["tenant_1"]) == 1, 30)
+    finally:
+        worker.stop(5)
+
+
+def test_a_sequence_that_somebody_has_locked_holds_up_no_other_store(
+    silent: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "FEW_BOXES", 0)
+    monkeypatch.setattr(survey, "MANY_BOXES", 2)
+    worker = numbered(silent)
+    other = postgres.connect(silent.get("tenant_0").target)
+    try:
+        seen = serve(worker)
+        until(lambda: is_told_by_numbers(worker), 90)
+        other.execute("ALTER SEQUENCE tenant_0._outbox_ids OWNED BY NONE")
+        until(lambda: not is_told_by_numbers(worker), 30)
+        fill(silent.get("tenant_2"), 1)
+        until(lambda: len(seen.ids["tenant_2"]) == 1, 60)
+        other.rollback()
+        fill(silent.get("tenant_0"), 1)
+        until(lambda: len(seen.ids["tenant_0"]) == 1, 60)
+    finally:
+        other.close()
+        worker.stop(5)
+
+
 def test_boxes_are_asked_one_by_one_again_when_the_question_fails(
     silent: Stores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,17 +314,23 @@ def test_what_statistics_do_not_tell_is_found_by_the_sweep(crowd: Stores, why: s
         if why == "it keeps none":
             other.execute(setting(sql.Identifier(name), sql.SQL("SET")) + sql.SQL(" = off"))
     other = postgres.connect(target, autocommit=True)
-    goes_on = why == "it goes on"
-    text = "DO $$ BEGIN PERFORM infra.outbox_enqueue('t', ''); COMMIT; PERFORM pg_sleep({}); END $$"
-    sender = threading.Thread(target=_run, args=(other, text.format(100 if goes_on else 0)))
+    # So long that a session which is idle for that time would have told; then the message; then it goes on.
+    before, after = (watcher.TOLD_SECONDS + 3, 100) if why == "it goes on" else (0, 0)
+    text = f"""
+        DO $$ BEGIN
+            PERFORM pg_sleep({before}); PERFORM infra.outbox_enqueue('t', '');
+            COMMIT; PERFORM pg_sleep({after});
+        END $$
+    """
+    sender = threading.Thread(target=_run, args=(other, text))
     try:
         seen = serve(worker)
-        if goes_on:
+        if before:
             rest(worker)
         else:
             time.sleep(4)
         sender.start()
-        until(lambda: len(seen.ids["a"]) == 1, 30)
+        until(lambda: len(seen.ids["a"]) == 1, before + 30)
     finally:
         other.cancel_safe()
         sender.join()

@@ -11,7 +11,7 @@ import pytest
 
 from pysqlbox.worker.assignment import STUCK_SECONDS, Assignment
 from pysqlbox.worker.handlers import Handlers
-from pysqlbox.worker.scheduler import DRY_CLAIMS, Scheduler
+from pysqlbox.worker.scheduler import DRY_CLAIMS, GROUP_SECONDS, Scheduler
 from pysqlbox.worker.served_box import NEVER, ServedBox
 from pysqlbox.worker.settings import Settings
 
@@ -88,6 +88,40 @@ def test_a_drain_believes_only_so_many_empty_claims_in_a_row() -> None:
         assert scheduler.next(thread) is box
         _found_nothing(scheduler, box, box.wakes)
     assert scheduler.next(thread) is None
+
+
+def test_a_drain_confirms_groups_by_claims_that_begin_when_it_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A notice that arrives before that has a box asked, which shows nothing."""
+    now = 1000.0
+    clock = SimpleNamespace(monotonic=lambda: now, time=lambda: now)
+    monkeypatch.setattr("pysqlbox.worker.scheduler.time", clock)
+    box, thread = _served(), _thread()
+    scheduler = Scheduler([box], threads=1)
+    scheduler.groups_seen = True
+    scheduler.drain()
+    for _ in range(DRY_CLAIMS + 1):
+        thread.turn_began = now
+        _answer(scheduler, thread, box)
+    scheduler._end_if_dry()
+    assert not scheduler.stopping
+    assert box.next_poll == now + GROUP_SECONDS
+    now += GROUP_SECONDS / 5
+    scheduler.wake(box)
+    assert scheduler.next(thread) is box
+    _answer(scheduler, thread, box)
+    scheduler._end_if_dry()
+    assert not scheduler.stopping
+    now = box.next_poll
+    assert scheduler.next(thread) is box
+    _answer(scheduler, thread, box)
+    assert scheduler.next(thread) is None
+    assert now == 1000.0 + GROUP_SECONDS
+
+
+def _answer(scheduler: Scheduler, thread: Any, box: ServedBox) -> None:
+    scheduler.answered(thread, box, [], asked=50, got=0, progress=scheduler.progress, wakes=box.wakes)
 
 
 def test_a_turn_that_is_lent_is_one_less_for_the_threads() -> None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pysqlbox.stores.scheduler import StoresScheduler
-from pysqlbox.stores.served import LONGEST_PAUSE, LeaningStore, StoreBox
+from pysqlbox.stores.served import LONGEST_PAUSE, SURVEYED, TOLD_BY_NUMBERS, LeaningStore, StoreBox
 from pysqlbox.stores.strategies import RoundRobin, Strategy
 from pysqlbox.worker.handlers import Handlers
+from pysqlbox.worker.scheduler import GROUP_SECONDS
+from pysqlbox.worker.served_box import NEVER
 from pysqlbox.worker.settings import Settings
+from pysqlbox.worker.stalls import StallWatch
 
 SWEEP = 10.0
 
@@ -31,8 +35,14 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """A clock that stands still."""
     found = Clock()
-    for module in ("pysqlbox.stores.scheduler", "pysqlbox.worker.scheduler", "pysqlbox.worker.served_box"):
-        monkeypatch.setattr(f"{module}.time", SimpleNamespace(monotonic=found, time=found))
+    for module in (
+        "stores.scheduler",
+        "stores.served",
+        "worker.scheduler",
+        "worker.served_box",
+        "worker.stalls",
+    ):
+        monkeypatch.setattr(f"pysqlbox.{module}.time", SimpleNamespace(monotonic=found, time=found))
     return found
 
 
@@ -75,7 +85,13 @@ class World:
     def begin(self) -> tuple[Any, StoreBox] | None:
         """A thread comes and asks; what it is to talk about, None if it would have to wait."""
         thread: Any = SimpleNamespace(
-            has_turn=False, at_work=False, hanging=False, superfluous=False, asked=None, is_doubtful=False
+            has_turn=False,
+            at_work=False,
+            hanging=False,
+            superfluous=False,
+            asked=None,
+            is_doubtful=False,
+            turn_began=0.0,
         )
         scheduler = self.scheduler
         box, due = scheduler._choose(self.now())
@@ -93,6 +109,7 @@ class World:
             thread, box, [], asked=asked, got=got, progress=self.scheduler.progress, wakes=box.wakes
         )
         self.scheduler.visit_ends(thread, box)
+        self.scheduler._leave(thread)
 
     def visit(self, got: int = 0) -> str | None:
         """One visit; the store's key."""
@@ -113,6 +130,7 @@ def test_each_store_gets_its_turn(clock: Clock) -> None:
 def test_an_empty_store_is_asked_less_and_less_until_the_sweep(clock: Clock) -> None:
     world = World(clock)
     store = world.add("a")
+    store.boxes[0].empties = 0  # as after work
     pauses = []
     for _ in range(8):
         assert world.visit() == "a"
@@ -254,3 +272,80 @@ def test_a_strategy_that_waits_does_not_hold_up_doubtful_stores(clock: Clock) ->
     assert world.visit() is None
     world.add("new", known=False)
     assert world.visit() == "new"
+
+
+def test_a_box_is_put_off_while_its_numbers_are_read_and_none_was_drawn(clock: Clock) -> None:
+    world = World(clock)
+    store = world.add("a")
+    box: Any = store.boxes[0]
+    place: Any = store.place
+    place.is_surveyed = True
+    box.empties, box.written_at, box.drawn_at = 10, clock.now - 1, clock.now
+    box.due, box.is_due_known = NEVER, True
+    assert world.visit() == "a"
+    assert box.next_poll > clock.now + SURVEYED * SWEEP * 0.7, "the survey asks for it, at each sweep"
+
+    def is_put_off() -> bool:
+        clock.now = box.next_poll
+        return bool(box.put_off(clock.now))
+
+    place.is_unchanged = lambda *_: False
+    assert not is_put_off(), "nobody has read the numbers lately"
+    box.drawn_at = clock.now
+    assert box.put_off(clock.now)
+    box.due = clock.now
+    assert not box.put_off(clock.now)
+    box.due, box.written_at = NEVER, clock.now
+    assert not box.put_off(clock.now)
+    box.written_at = 0.0
+    clock.now += TOLD_BY_NUMBERS * SURVEYED * SWEEP
+    box.drawn_at = clock.now
+    assert not box.put_off(clock.now), "now and then it is asked all the same"
+
+
+def test_a_box_that_waits_for_a_sign_is_not_asked_whether_it_moves(clock: Clock) -> None:
+    """Thousands of tenants that have nothing to do would be asked again and again."""
+    world = World(clock)
+    idle, stuck = world.add("a").boxes[0], world.add("b").boxes[0]
+    asked: list[str] = []
+
+    def lend(box: Any) -> AbstractContextManager[Any]:
+        asked.append(box.store.key)
+        return nullcontext(SimpleNamespace(call=lambda *_: []))
+
+    watch = StallWatch(world.scheduler, Settings(stall_seconds=60.0), lambda _: (), lend)
+    assert world.visit() == "a"
+    assert world.visit() == "b"
+    idle.next_poll = clock.now + 1000
+    for _ in range(3):
+        world.scheduler.cool({stuck})
+    assert world.scheduler.active_boxes() == [stuck]
+    for _ in range(3):
+        clock.now += 100
+        watch.look()
+    assert set(asked) == {"b"}
+
+
+def test_a_drain_waits_for_groups_also_where_somebody_wakes_it_meanwhile(clock: Clock) -> None:
+    """The database looks at a group again a little later; a claim that comes before that shows nothing."""
+    world = World(clock)
+    one, other = world.add("a").boxes[0], world.add("b").boxes[0]
+    world.scheduler.groups_seen = True
+    world.scheduler.drain()
+    while world.visit() is not None:
+        pass
+    world.scheduler._end_if_dry()
+    assert not world.scheduler.stopping
+    confirmed_at = clock.now + GROUP_SECONDS
+    clock.now += GROUP_SECONDS / 5
+    world.scheduler.wake(one)
+    assert world.visit() == "a"
+    assert (one.dry_at, one.next_poll) == (-1, confirmed_at)
+    clock.now = confirmed_at
+    assert world.visit() == "b"
+    assert other.dry_at == world.scheduler.progress
+    world.scheduler._end_if_dry()
+    assert not world.scheduler.stopping, "a has not been asked since"
+    assert world.visit() == "a"
+    world.scheduler._end_if_dry()
+    assert world.scheduler.stopping

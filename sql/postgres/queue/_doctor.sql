@@ -399,7 +399,8 @@ BEGIN
 
 {% endif %}
     -- A session that listens and does nothing else has its LISTEN as its last statement. Behind a pooler that changes
-    -- sessions between transactions it is somebody else's statement, and the listener hears nothing.
+    -- sessions between transactions it is somebody else's statement, and the listener hears nothing. A worker of many stores
+    -- listens on a session that it uses otherwise too, which has in its name that it was told of something.
     {% call doctor.look("listeners", subject, "its workers hear its notifications, or there are none") %}
             SELECT
                 'note', {{ subject }},
@@ -410,7 +411,8 @@ BEGIN
             -- Whoever may not see what others' sessions do cannot tell.
             WHERE s.name = 'notify' AND s.value = 'on' AND is_manned AND pg_has_role('pg_read_all_stats', 'USAGE')
                 AND NOT EXISTS (
-                    SELECT FROM pg_stat_activity AS a WHERE a.datname = current_database() AND a.query ~* '^\s*LISTEN\s'
+                    SELECT FROM pg_stat_activity AS a
+                    WHERE a.datname = current_database() AND (a.query ~* '^\s*LISTEN\s' OR a.application_name LIKE '% (listens)')
                 )
             {{ doctor.hidden() }} AND is_manned
     {% endcall %};
