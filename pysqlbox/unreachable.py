@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-__all__ = ["Unreachable"]
+__all__ = ["TELL_SECONDS", "Unreachable"]
 
 #: A database that stays away is told of again after so long.
 TELL_SECONDS = 60.0

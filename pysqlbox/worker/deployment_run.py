@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pysqlbox.errors import DatabaseUnavailable
+from pysqlbox.unreachable import TELL_SECONDS
 from pysqlbox.worker.caretaker import LOCK_SECONDS, Caretaker, Chore
 from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.handlers import Handler
@@ -68,23 +68,29 @@ class DeploymentRun(WorkerRun):
             self._launch(self._schedule(boxes))
 
     def _wait_for_database(self) -> None:
+        since = time.monotonic()
         try:
-            boxes = self._loaded_in_the_end()
+            boxes = self._loaded_in_the_end(since)
             if boxes is not None:
-                self._log.info("the database can be reached")
+                self._log.info("the database can be reached, after %.1f s", time.monotonic() - since)
                 self._call_on_start()
                 self._launch(self._schedule(boxes))
         except BaseException as error:  # noqa: BLE001  # it may be a hook's: whoever waits gets to hear of it
             self.failure = error
             self._stopping.set()
 
-    def _loaded_in_the_end(self) -> list[ServedBox] | None:
+    def _loaded_in_the_end(self, since: float) -> list[ServedBox] | None:
         """The boxes, as soon as the database can be reached; None if the worker is stopped first."""
-        failures, since = 1, time.monotonic()
+        failures, told_at = 1, since
         while not self._stopping.wait(pause_after(failures, time.monotonic() - since)):
             failures += 1
-            with contextlib.suppress(DatabaseUnavailable):
+            try:
                 return self._load_boxes()
+            except DatabaseUnavailable as error:
+                now = time.monotonic()
+                if now - told_at >= TELL_SECONDS:
+                    told_at = now
+                    self._log.error("the database cannot be reached for %.0f s now: %s", now - since, error)
         return None
 
     def _load_boxes(self) -> list[ServedBox]:

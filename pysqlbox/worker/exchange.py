@@ -177,7 +177,8 @@ class Exchange:
         box.refused_at = None
         if box.failures:
             box.failures = 0
-            box.log.info("%s: the database answers again", box.name)
+            away = time.monotonic() - box.failed_at
+            box.log.info("%s: the database answers again, after %.1f s", box.name, away)
         if outcomes:
             box.note_settled()
             self._scheduler.settled()

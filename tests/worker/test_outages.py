@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import pysqlbox
-from pysqlbox.worker import Worker, database, fixed, lease_keeper
+from pysqlbox.worker import Worker, database, deployment_run, fixed, lease_keeper
 from pysqlbox.worker.deployment_run import DeploymentRun
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
@@ -275,6 +275,20 @@ def test_a_worker_can_be_stopped_while_it_waits_for_the_database() -> None:
         assert not running(worker)
         assert worker.stats().busy_threads == 0
     until(lambda: not threads())
+
+
+def test_a_database_that_stays_away_is_told_of_now_and_then(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deployment_run, "TELL_SECONDS", 0.5)
+    with pysqlbox.connect(
+        "postgresql://nobody@127.0.0.1:1/none", retries=pysqlbox.Retries(attempts=1)
+    ) as nowhere:
+        worker = nowhere.worker()
+        worker.start()
+        until(lambda: caplog.text.count("cannot be reached for") >= 2)
+        worker.stop(1)
+    assert caplog.text.count("waiting for it") == 1
 
 
 def test_what_waiting_does_not_mend_is_said_at_once(db: Database, caplog: pytest.LogCaptureFixture) -> None:
