@@ -24,8 +24,12 @@ __all__ = ["Cares", "StoreCare"]
 
 #: How many batches of one store before the others get their turn, and after how long it goes on.
 BATCHES, GO_ON_SECONDS = 5, 0.25
+#: What is due is looked at no more often.
+CHECK_SECONDS = 1.0
 #: A store without work is cared for so many times more seldom.
 SELDOM = 30
+#: A worker that has not said for ten minutes that it is there is not shown any more: it says so before.
+SHOWN_SECONDS = 540.0
 
 
 class StoreCare(Caretaker):
@@ -68,6 +72,9 @@ class StoreCare(Caretaker):
         for chore in self._chores:
             if chore.next_at <= now and id(chore) not in self._more and not self._is_worth(chore, now):
                 chore.next_at = now + chore.every_seconds * self._stretch * random.uniform(0.9, 1.1)
+                if chore.by_all:
+                    again_at = self._worked_at.get(id(chore), 0.0) + SHOWN_SECONDS
+                    chore.next_at = max(min(chore.next_at, again_at), now + CHECK_SECONDS)
         return self.next_at <= now
 
     def step(self, connection: WorkerConnection) -> None:
@@ -100,8 +107,10 @@ class StoreCare(Caretaker):
         done_at = self._worked_at.get(id(chore), 0.0)
         boxes = [box for box in self.store.boxes if chore.by_all or box.name == chore.box]
         worked = max((box.last_work for box in boxes), default=0.0)
-        stretch = 1.0 if chore.by_all else self._stretch
-        return worked > done_at or now - done_at >= SELDOM * stretch * chore.every_seconds
+        longest = SELDOM * self._stretch * chore.every_seconds
+        if chore.by_all:
+            longest = min(SELDOM * chore.every_seconds, SHOWN_SECONDS)
+        return worked > done_at or now - done_at >= longest
 
     def _do(self, chore: Chore) -> None:
         total = 0
