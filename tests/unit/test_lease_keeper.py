@@ -97,7 +97,7 @@ class Kept:
 def test_leases_are_extended_after_a_third_of_them() -> None:
     it = Kept()
     it.refuse(None)
-    young, old = it.ready(1, age=9.0), it.ready(2, 3, age=11.0)
+    young, old = it.ready(1, age=1.0), it.ready(2, 3, age=11.0)
     before, leased_at = time.monotonic(), young.leased_at
     it.keeper._extend_all()
     assert it.asked == ["outbox_extend"]

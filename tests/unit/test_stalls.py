@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -155,7 +156,7 @@ def test_the_longest_handler_is_named(caplog: pytest.LogCaptureFixture) -> None:
         begun.began_at -= 30.0 * number
         it.held.append(begun)
     it.look(2)
-    assert "2 handlers run, the longest for 60 s (t message 2)" in caplog.text
+    assert re.search(r"2 handlers run, the longest for 6\d s \(t message 2\)", caplog.text)
 
 
 def test_who_is_stuck() -> None:
