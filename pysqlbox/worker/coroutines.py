@@ -94,7 +94,9 @@ class Coroutines:
         try:
             loop = self._get_loop()
             if loop.is_closed():
-                raise InvalidState("the event loop of the worker's coroutines was closed")
+                raise InvalidState(
+                    "the event loop of the worker's coroutines was closed: start the worker again"
+                )
         except InvalidState:
             coroutine.close()
             raise
