@@ -1,0 +1,198 @@
+"""Places in limited topics, what is parked for them, and which answers and registrations are refused."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import pysqlbox
+from pysqlbox.worker.assignment import Assignment
+from pysqlbox.worker.context import Context
+from pysqlbox.worker.handlers import Handler, Handlers, result_of
+from pysqlbox.worker.results import Ack, DeadLetter, Release, Retry
+from pysqlbox.worker.unknown_topics import REMEMBERED, UnknownTopics
+from tests.unit.standins import Parts, message
+
+
+def nothing(_message: Any) -> None:
+    """A handler that does nothing."""
+
+
+def limited(concurrency: int = 1) -> tuple[Parts, Handler]:
+    """A handler with so many places."""
+    parts = Parts()
+    return parts, parts.handler("t", nothing, concurrency=concurrency)
+
+
+def work(parts: Parts, identity: int = 1) -> Assignment:
+    """A message to be handled."""
+    return Assignment(parts.box, [message(identity)], time.monotonic())
+
+
+@pytest.mark.parametrize("what", ["enter", "leave"])
+def test_places_are_counted_under_the_lock(what: str) -> None:
+    parts, handler = limited()
+    handlers, done = parts.handlers, threading.Event()
+    handler.active = 1 if what == "leave" else 0
+
+    def count() -> None:
+        if what == "enter":
+            handlers.enter(handler, work(parts))
+        else:
+            handlers.leave(handler, hung=False)
+        done.set()
+
+    with handlers._lock:
+        thread = threading.Thread(target=count)
+        thread.start()
+        assert not done.wait(0.05)
+    assert done.wait(10)
+    thread.join()
+    assert handler.active == (1 if what == "enter" else 0)
+
+
+def test_a_topic_is_saturated_while_its_places_are_taken_or_something_is_parked() -> None:
+    parts, handler = limited()
+    handlers, second = parts.handlers, work(parts, 2)
+    assert handlers.saturated() == set()
+    assert handlers.enter(handler, work(parts))
+    assert not handlers.enter(handler, second)
+    assert handlers.parked() == [second]
+    assert handlers.saturated() == {"t"}
+    assert handlers.leave(handler, hung=False) == (second, True)
+    assert handlers.saturated() == set()
+    handler.parked.append(second)
+    assert handlers.saturated() == {"t"}, "what is parked comes first"
+
+
+def test_whoever_leaves_asks_once_for_what_claims_have_passed_over() -> None:
+    parts, handler = limited(2)
+    for number in (1, 2):
+        assert parts.handlers.enter(handler, work(parts, number))
+    assert parts.handlers.saturated() == {"t"}
+    parked = work(parts, 3), work(parts, 4)
+    for each in parked:
+        assert not parts.handlers.enter(handler, each)
+    assert parts.handlers.leave(handler, hung=False) == (parked[0], False), "more is parked"
+    assert parts.handlers.leave(handler, hung=False) == (parked[1], True)
+    handler.active = 1
+    assert parts.handlers.leave(handler, hung=False) == (None, False)
+
+
+def test_what_is_parked_is_hopeless_only_if_every_place_hangs() -> None:
+    parts, handler = limited(2)
+    handler.active = 2
+    parked = work(parts, 3)
+    assert not parts.handlers.enter(handler, parked)
+    parts.handlers.hangs(handler)
+    assert parts.handlers.unpark_hopeless() == []
+    parts.handlers.hangs(handler)
+    assert parts.handlers.unpark_hopeless() == [parked]
+    assert parts.handlers.unpark_hopeless() == []
+    parts.handlers.leave(handler, hung=True)
+    assert (handler.active, handler.hanging) == (1, 1)
+
+
+def test_what_is_unparked_is_there_once() -> None:
+    parts, handler = limited()
+    handler.active = 1
+    parked = work(parts)
+    parts.handlers.enter(handler, parked)
+    assert parts.handlers.unpark() == [parked]
+    assert parts.handlers.unpark() == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"concurrency": 0}, {"concurrency": True}, {"timeout": 0}, {"timeout": "1"},
+        {"timeout": float("inf")}, {"transactional": 7},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(pysqlbox.InvalidArgument):
+        Handler("t", nothing, **options)
+
+
+def test_a_topic_has_one_handler_and_coroutines_are_not_transactional() -> None:
+    async def coroutine(_message: Any) -> None:
+        """Nothing to do."""
+
+    handlers = Handlers()
+    handlers.add(Handler("t", nothing))
+    with pytest.raises(pysqlbox.InvalidArgument, match="has a handler already"):
+        handlers.add(Handler("t", nothing))
+    with pytest.raises(pysqlbox.InvalidArgument, match="must be left out for coroutine functions"):
+        Handler("c", coroutine, transactional=True)
+
+
+def test_only_what_is_simply_called_is_simple() -> None:
+    def with_context(_message: Any, _context: Any) -> None:
+        """Nothing to do."""
+
+    found = [
+        Handler("t", nothing), Handler("t", nothing, concurrency=1), Handler("t", with_context),
+        Handler("t", nothing, transactional=True), Handler("t", nothing, batch=True),
+    ]  # fmt: skip
+    assert [each.simple for each in found] == [True, False, False, False, False]
+
+
+def test_answers() -> None:
+    handler = Handler("t", nothing, batch=True)
+    three = [message(n) for n in range(3)]
+    assert handler.results(three, None) == [Ack()] * 3
+    assert handler.results(three, {1: Retry()}) == [Ack(), Retry(), Ack()]
+    assert handler.results(three, iter([None, Release(), DeadLetter("d")])) == [
+        Ack(),
+        Release(),
+        DeadLetter("d"),
+    ]
+    for nonsense in ([None, None], [None] * 4, "abc", b"abc", 3, [1, 2, 3]):
+        with pytest.raises(TypeError):
+            handler.results(three, nonsense)
+    with pytest.raises(TypeError, match="not int"):
+        result_of(1)
+
+
+@pytest.mark.parametrize("why", ["stopping", "overrun", "lost"])
+def test_a_context_says_why_to_stop_early(why: str) -> None:
+    parts = Parts()
+    it = work(parts)
+    context = Context(parts.scheduler, it, it.held())
+    found = [context.cancelled]
+    if why == "stopping":
+        parts.scheduler.stop()
+    elif why == "overrun":
+        it.overrun = True
+    else:
+        it.lose([1])
+    assert [*found, context.cancelled] == [False, True]
+    if why == "stopping":
+        assert context.wait(600), "it waits no longer than the worker runs"
+    with pytest.raises(pysqlbox.InvalidState, match="not transactional"):
+        assert context.connection
+
+
+def test_messages_without_a_handler_wait_longer_each_time_and_are_remembered_to_a_bound() -> None:
+    parts, unknown = Parts(), UnknownTopics("snooze")
+    delays = [unknown.result(parts.box, message(1)) for _ in range(8)]
+    assert [each.delay for each in delays if isinstance(each, Release)] == [5, 10, 20, 40, 80, 160, 300, 300]
+    for number in range(REMEMBERED):
+        unknown.result(parts.box, message(number + 2))
+    assert unknown.result(parts.box, message(1)) == Release(delay=5.0), "it is forgotten"
+    assert len(unknown._snoozes) == REMEMBERED
+
+
+def test_the_other_policies_and_one_warning_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    parts = Parts()
+    assert isinstance(UnknownTopics("dead").result(parts.box, message(1)), DeadLetter)
+    assert isinstance(UnknownTopics("abandon").result(parts.box, message(1)), Retry)
+    caplog.clear()
+    unknown = UnknownTopics("snooze")
+    for number in range(5):
+        unknown.result(parts.box, message(number))
+    assert len(caplog.records) == 1
