@@ -22,6 +22,8 @@ __all__ = ["StallWatch", "is_stuck"]
 
 #: How often it looks at what the worker remembers, and how often at most it asks the database.
 LOOK_SECONDS, ASK_SECONDS = 1.0, 30.0
+#: Of how many boxes it asks at one look: where thousands wait for a slow database, it would only add to that.
+ASKS_AT_ONCE = 3
 
 
 class StallWatch:
@@ -44,6 +46,7 @@ class StallWatch:
         #: When what was suspicious at the last look had last moved.
         self._suspected: dict[ServedBox, float] = {}
         self._stalled: set[ServedBox] = set()
+        self._asks_left = 0
 
     def look(self) -> None:
         """Look, if it is time to."""
@@ -52,7 +55,9 @@ class StallWatch:
             return
         self._next_look = now + LOOK_SECONDS
         # A box of which nobody expects anything is not to be asked for the sake of this either.
-        for box in {**dict.fromkeys(self._scheduler.active_boxes()), **dict.fromkeys(self._stalled)}:
+        boxes = {*self._scheduler.active_boxes(), *self._stalled}
+        self._asks_left = ASKS_AT_ONCE
+        for box in sorted(boxes, key=lambda box: self._next_ask.get(box, 0.0)):
             self._look_at(box, now, self._settings.stall_seconds)
 
     def _look_at(self, box: ServedBox, now: float, seconds: float) -> None:
@@ -73,6 +78,9 @@ class StallWatch:
         if self._suspected.get(box) != moved_at:  # between two handlers, perhaps: look again
             self._suspected[box] = moved_at
             return
+        if not self._asks_left:
+            return
+        self._asks_left -= 1
         self._next_ask[box] = now + ASK_SECONDS
         waiting, oldest = self._waiting(box)
         for each in held:

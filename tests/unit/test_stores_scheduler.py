@@ -16,7 +16,7 @@ from pysqlbox.worker.handlers import Handlers
 from pysqlbox.worker.scheduler import GROUP_SECONDS
 from pysqlbox.worker.served_box import NEVER
 from pysqlbox.worker.settings import Settings
-from pysqlbox.worker.stalls import StallWatch
+from pysqlbox.worker.stalls import ASKS_AT_ONCE, StallWatch
 
 SWEEP = 10.0
 
@@ -324,6 +324,30 @@ def test_a_box_that_waits_for_a_sign_is_not_asked_whether_it_moves(clock: Clock)
         clock.now += 100
         watch.look()
     assert set(asked) == {"b"}
+
+
+def test_few_boxes_at_a_time_are_asked_whether_they_move_and_each_has_its_turn(clock: Clock) -> None:
+    """Where a slow database keeps thousands waiting, so many questions more would only add to that."""
+    world = World(clock)
+    keys = [f"store {number}" for number in range(10)]
+    for key in keys:
+        world.add(key)
+    asked: list[str] = []
+
+    def lend(box: Any) -> AbstractContextManager[Any]:
+        asked.append(box.store.key)
+        return nullcontext(SimpleNamespace(call=lambda *_: []))
+
+    watch = StallWatch(world.scheduler, Settings(stall_seconds=60.0), lambda _: (), lend)
+    clock.now += 100
+    watch.look()
+    assert asked == [], "at first they are only suspected"
+    for _ in range(4):
+        before = len(asked)
+        clock.now += 1
+        watch.look()
+        assert len(asked) - before <= ASKS_AT_ONCE
+    assert sorted(asked) == keys
 
 
 def test_a_drain_waits_for_groups_also_where_somebody_wakes_it_meanwhile(clock: Clock) -> None:
