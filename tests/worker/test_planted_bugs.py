@@ -202,7 +202,7 @@ PLANTED = [
     ),
     bug(
         "a lease is believed for ever", assignment.Assignment, "is_lost",
-        "time.monotonic() - self.leased_at > self.box.settings.lease_seconds", "False",
+        "monotonic() - self.leased_at > self.box.settings.lease_seconds", "False",
         test_leases.test_a_worker_that_was_frozen_begins_nothing_whose_lease_has_run_out,
     ),
     bug(
