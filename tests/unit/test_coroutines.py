@@ -209,3 +209,22 @@ def test_an_assignment_that_has_ended_cannot_be_cancelled() -> None:
     made = Coroutines(1, None)
     made.cancel(Assignment(parts.box, [message(1)], time.monotonic()))
     assert made.thread is None
+
+
+def test_no_more_run_at_once_than_there_are_slots() -> None:
+    """Whatever is submitted at once; the rest begins as places are free."""
+    parts = Parts()
+    now, most = [0], [0]
+
+    async def handle(_message: Any) -> None:
+        now[0] += 1
+        most[0] = max(most[0], now[0])
+        await asyncio.sleep(0)
+        now[0] -= 1
+
+    parts.handler("t", handle)
+    made = serving(parts, slots=2)
+    submit(parts, made, *range(7))
+    comes(lambda: made.busy == 0)
+    made.close()
+    assert (len(parts.box.outcomes.acked), most[0]) == (7, 2)

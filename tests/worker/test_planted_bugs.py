@@ -37,6 +37,7 @@ from pysqlbox.worker import (
     worker_run,
 )
 from tests.support.database import Database
+from tests.unit import test_coroutines as on_the_loop
 from tests.worker import (
     support,
     test_applications,
@@ -313,7 +314,7 @@ PLANTED = [
     bug(
         "slots have no end", coroutines.Coroutines, "_begin",
         "len(self._tasks) < self.slots", "True",
-        test_coroutines.test_many_run_at_once_whatever_the_threads,
+        on_the_loop.test_no_more_run_at_once_than_there_are_slots,
     ),
     bug(
         "a coroutine's time has no end", lease_keeper.LeaseKeeper, "_look_at_coroutines",
