@@ -72,9 +72,9 @@ def test_contract_doctor_has_its_shape(db: Database) -> None:
 def test_contract_doctor_names_a_lease_that_nobody_extends(every_box: Box) -> None:
     message = every_box.put()
     every_box.take(lease=30)
-    every_box.db.advance(80)
+    every_box.db.advance(35)
     assert found(every_box.db, "leases") == [], "it ran out less than a minute ago"
-    every_box.db.advance(20)
+    every_box.db.advance(65)
     row = only(every_box, "leases")
     assert row["level"] == "warning"
     assert f"message {message}" in row["detail"]

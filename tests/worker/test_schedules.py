@@ -97,7 +97,7 @@ def test_contract_workers_that_come_together_fire_once(
     make: MakeWorker, deployment: pysqlbox.Deployment, db: Database
 ) -> None:
     for number in range(10):
-        deployment.schedules.set(f"s{number}", "t", "p", every=60)
+        deployment.schedules.set(f"s{number}", "t", f"p{number}", every=60)
     several = 2 if db.dialect == "mssql" else 4
     workers = [
         make(boxes=["outbox"], schedule_seconds=0.1, threads=1, topics=["other"]) for _ in range(several)
@@ -108,7 +108,9 @@ def test_contract_workers_that_come_together_fire_once(
         db.advance(61)
         until(lambda expected=10 * round_: count(deployment) >= expected)  # type: ignore[misc]  # a loop's lambda
         time.sleep(0.3)
-        assert count(deployment) == 10 * round_
+        rows = db.sql("SELECT m.payload, m.headers FROM {schema}.outbox_message AS m")
+        fired = sorted(f"{row['payload']} {row['headers']}" for row in rows)
+        assert len(set(fired)) == len(fired) == 10 * round_, fired
     for worker in workers:
         worker.stop()
 
