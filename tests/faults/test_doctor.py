@@ -82,7 +82,7 @@ def _at_work(url: str) -> Iterator[None]:
     """A worker that has handled a message and goes on."""
     with pysqlbox.connect(url) as db:
         worker = db.worker(
-            threads=1, reap_seconds=None, cleanup_seconds=None, schedule_seconds=None, report_seconds=None
+            threads=1, reap_seconds=None, cleanup_seconds=None, schedule_seconds=None, report_seconds=0.5
         )
         handled = threading.Event()
         worker.add_handler("t", lambda _message: handled.set())

@@ -49,6 +49,7 @@ def _shell(folder: Path, exported: dict[str, str], block: str) -> str:
         cwd=folder,
         env={
             **environment,
+            "COLUMNS": "120",  # pytest's processes set 80
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}",
             "PYTHONPATH": str(ROOT),
             "PYSQLBOX_DATA": str(folder / "data"),
