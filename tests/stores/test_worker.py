@@ -401,7 +401,7 @@ def test_a_store_with_very_many_messages_does_not_keep_another_one_waiting(
 
     @worker.handler("t")
     def handle(message: Any, context: Any) -> None:
-        time.sleep(0.001)
+        time.sleep(0.01)  # so that a thousand take longer than any delay of a busy machine
         seen(message, context)
 
     fill(stores.get("a"), 3000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -305,8 +306,11 @@ def test_what_waiting_does_not_mend_is_said_at_once(db: Database, caplog: pytest
 
 
 def test_interrupting_drain_stops_the_worker(
-    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls
+    deployment: pysqlbox.Deployment, make: MakeWorker, calls: Calls, request: pytest.FixtureRequest
 ) -> None:
+    # Whoever runs the tests in the background may have had this signal ignored.
+    request.addfinalizer(functools.partial(signal.signal, signal.SIGINT, signal.getsignal(signal.SIGINT)))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     worker = make(boxes=["outbox"], threads=2)
     worker.add_handler("t", calls.handler(sleep=0.3))
     made = put_many(deployment.outbox, 20)

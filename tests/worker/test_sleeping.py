@@ -10,7 +10,7 @@ import pytest
 
 import pysqlbox
 from pysqlbox.errors import InvalidArgument
-from pysqlbox.worker import Worker, alarm, caretaker, served_box
+from pysqlbox.worker import Worker, alarm, caretaker, listener, served_box
 from pysqlbox.worker.caretaker import Caretaker, Chore
 from tests.support.database import Database
 from tests.worker.conftest import MakeWorker
@@ -23,6 +23,7 @@ def fall_asleep_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers do."""
     monkeypatch.setattr(served_box, "DROWSY_AFTER", 0.2)
     monkeypatch.setattr(served_box, "EMPTY_CLAIMS", 3)
+    monkeypatch.setattr(listener, "SLICE_SECONDS", 0.02)  # they are awake for a moment only
 
 
 def asleep(worker: Worker) -> bool:
