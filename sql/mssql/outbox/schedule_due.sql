@@ -47,6 +47,8 @@ BEGIN
         {{ schedules.columns() }}
     FROM @due AS d
     INNER JOIN {{ box.schedules }} AS s WITH (FORCESEEK) ON s.schedule_key = d.schedule_key
+    -- Asked once more: Babelfish takes no locks for hints, so that somebody else may have fired it just now.
+    WHERE s.enabled = 1 AND (s.next_at IS NULL OR s.next_at <= @now_at)
     ORDER BY s.next_at, s.schedule_key
     OPTION (KEEPFIXED PLAN);
     COMMIT TRANSACTION;
