@@ -38,10 +38,12 @@ class ServedStore:
         try:
             yield connection
         finally:
-            if self._closed or len(self._free) >= self._kept:
-                connection.close()
-            else:
+            if len(self._free) < self._kept:
                 self._free.append(connection)
+            else:
+                connection.close()
+            if self._closed:
+                self._close_free()
 
     @contextlib.contextmanager
     def helper_connection(self, limit: float, meanwhile: Callable[[], None]) -> Iterator[WorkerConnection]:
@@ -59,6 +61,10 @@ class ServedStore:
     def close(self) -> None:
         """Close the connections: the free ones now, the others when they come back."""
         self._closed = True
-        while self._free:
-            self._free.pop().close()
+        self._close_free()
         self.transactions.close()
+
+    def _close_free(self) -> None:
+        with contextlib.suppress(IndexError):
+            while True:
+                self._free.pop().close()

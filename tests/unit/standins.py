@@ -11,7 +11,7 @@ from typing import Any
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.exchange import Exchange
 from pysqlbox.worker.handlers import Handler, Handlers
-from pysqlbox.worker.handling import Handling
+from pysqlbox.worker.handling import Answer, Handling
 from pysqlbox.worker.outcomes import Outcomes
 from pysqlbox.worker.scheduler import Scheduler
 from pysqlbox.worker.served_box import ServedBox
@@ -52,6 +52,7 @@ class Store:
 
     def __init__(self) -> None:
         self.lent = Connection()
+        self.transactions: Any = None
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[Any]:
@@ -105,7 +106,11 @@ class Parts:
         with contextlib.suppress(StopIteration):
             call = next(steps)
             while True:
-                call = steps.send((call(), None))
+                try:
+                    answer: Answer = call(), None
+                except BaseException as error:  # noqa: BLE001  # whatever a handler raises is its answer
+                    answer = None, error
+                call = steps.send(answer)
 
     def thread(self) -> Any:
         """A thread as the scheduler sees it."""

@@ -1,15 +1,21 @@
-"""What becomes of messages around their handlers: while the worker stops, and of those nobody handles."""
+"""What becomes of messages around their handlers, of those nobody handles, and what answers mean."""
 
 from __future__ import annotations
 
+import logging
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from pysqlbox.typed import Undecodable
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.handling import describe
-from pysqlbox.worker.results import DeadLetter, Retry
+from pysqlbox.worker.results import Ack, DeadLetter, NonRetryable, Release, Result, Retry
+from pysqlbox.worker.served_box import JOIN_WAIT
+from pysqlbox.worker.settings import Settings
+from pysqlbox.worker.transactions import LeaseLost
 from tests.unit.standins import Parts, message
 
 
@@ -108,6 +114,8 @@ def test_an_answer_for_a_lost_message_counts_only_if_it_is_done() -> None:
     parts.handling.note(it, message(1), Retry(), parts.tally)
     parts.handling.note(it, message(2), DeadLetter("no"), parts.tally)
     assert results(parts) == []
+    parts.handling.note(it, message(1), Ack(), parts.tally)
+    assert parts.box.outcomes.acked == [1]
 
 
 def test_a_dead_letter_always_has_a_reason() -> None:
@@ -137,3 +145,153 @@ def test_an_exception_that_cannot_be_shown_has_a_name() -> None:
             raise KeyboardInterrupt
 
     assert describe(Shy()) == "Shy"
+
+
+@pytest.mark.parametrize(
+    ("answer", "begun", "noted"),
+    [
+        (None, [1, 2], []),
+        (DeadLetter("no"), [1, 2], [(1, "fail")]),
+        (Retry(), [1], [(1, "retry"), (2, "release")]),
+        (Release(), [1], [(1, "release"), (2, "release")]),
+        (ValueError("no"), [1], [(1, "retry"), (2, "release")]),
+    ],
+    ids=["done", "dead", "retry", "release", "error"],
+)
+def test_of_a_group_nothing_is_begun_behind_what_comes_again(
+    answer: Any, begun: list[int], noted: list[tuple[object, object]]
+) -> None:
+    parts = Parts()
+    handled: list[int] = []
+
+    def handle(each: Any) -> Any:
+        handled.append(each.id)
+        if each.id == 1 and isinstance(answer, Exception):
+            raise answer
+        return answer if each.id == 1 else None
+
+    parts.handler("t", handle)
+    group = [message(1, group_id="g"), message(2, group_id="g")]
+    parts.handle(Assignment(parts.box, group, time.monotonic()))
+    assert (handled, results(parts)) == (begun, noted)
+
+
+def test_an_exception_of_a_batch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Its traceback is the same for all; each of them has it as a reason."""
+    parts = Parts()
+
+    def handle(_messages: Any) -> None:
+        raise ValueError("no")
+
+    parts.handler("t", handle, batch=True)
+    batch = [message(1), message(2), message(3)]
+    parts.handle(Assignment(parts.box, batch, time.monotonic(), together=True))
+    assert [record["error"] for record in parts.box.outcomes.others] == ["ValueError: no"] * 3
+    assert [record.getMessage() for record in caplog.records] == [
+        "outbox: t message 1, attempt 1: ValueError [test]"
+    ]
+
+
+def test_around_what_waits_for_a_join_there_is_no_middleware() -> None:
+    """It is the worker's own, and none of the application's business."""
+    parts = Parts()
+    seen: list[str] = []
+
+    def middleware(each: Any, _context: Any, call: Any) -> Any:
+        seen.append(each.topic)
+        return call()
+
+    parts.handlers.add_middleware(middleware)
+    for topic in ("t", JOIN_WAIT):
+        parts.handler(topic, lambda _message: None)
+        parts.handle(Assignment(parts.box, [message(1, topic)], time.monotonic()))
+    assert seen == ["t"]
+
+
+def test_the_database_is_told_the_worker_s_own_number_of_attempts() -> None:
+    """What this user may not read here, or has changed meanwhile, it decides by that."""
+    parts = Parts(settings=Settings(max_attempts=5))
+    it = Assignment(parts.box, [message(1)], time.monotonic())
+    parts.handling.note(it, message(1), Retry(), parts.tally)
+    assert parts.box.outcomes.others[0]["max_attempts"] == 5
+
+
+def test_only_another_try_is_one_too_many() -> None:
+    parts = Parts()
+    parts.box.max_attempts = 1
+    answers: list[Result] = [Ack(), Release(), Retry(error="no"), DeadLetter("bad")]
+    found = [parts.handling.final(parts.box, message(1), each) for each in answers]
+    assert found == [Ack(), Release(), DeadLetter("no"), DeadLetter("bad")]
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_what_was_committed_with_its_handler_is_told_to_those_who_wait_for_it(group: str | None) -> None:
+    """A drain, and the next of its group; nothing of it is settled again."""
+    parts = Parts()
+    parts.store.transactions = SimpleNamespace(run=lambda *_: [Ack()])
+    parts.handler("t", lambda _message: None, transactional=True)
+    progress, wakes = parts.scheduler.progress, parts.box.wakes
+    parts.handle(Assignment(parts.box, [message(1, group_id=group)], time.monotonic()))
+    assert parts.scheduler.progress > progress
+    assert parts.box.wakes - wakes == (1 if group else 0)
+    assert (not parts.box.outcomes, parts.tally.acked) == (True, 1)
+
+
+def test_whoever_leaves_asks_for_what_claims_have_passed_over() -> None:
+    """Nobody else does, for the topic was not among those that were claimed."""
+    for passed_over in (False, True):
+        parts = Parts()
+
+        def handle(_message: Any, parts: Parts = parts, passed_over: bool = passed_over) -> None:
+            if passed_over:
+                assert parts.handlers.saturated() == {"t"}
+
+        parts.handler("t", handle, concurrency=1)
+        parts.handle(Assignment(parts.box, [message(1)], time.monotonic()))
+        assert parts.box.wakes == (1 if passed_over else 0)
+
+
+def test_one_that_hung_and_has_come_back_hangs_no_more() -> None:
+    parts = Parts()
+    limited = parts.handler("t", lambda _message: None, concurrency=2)
+    it = Assignment(parts.box, [message(1)], time.monotonic())
+    steps = parts.handling.steps(it, parts.tally)
+    next(steps)
+    assert it.take_overrun(-1.0)
+    parts.handlers.hangs(limited)
+    assert (limited.active, limited.hanging) == (1, 1), "it keeps its place"
+    with pytest.raises(StopIteration):
+        steps.send((None, None))
+    assert (limited.active, limited.hanging) == (0, 0)
+
+
+def test_the_first_error_is_kept() -> None:
+    """For drain(raise_errors=True)."""
+    parts = Parts()
+    first, second = ValueError("first"), ValueError("second")
+    for error in (first, second):
+        parts.handling.verdict(parts.box, message(1), error)
+    assert parts.handling.first_error is first
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning", "level", "traceback"),
+    [
+        (ValueError("no"), Retry(error="ValueError: no"), logging.ERROR, True),
+        (NonRetryable("no"), DeadLetter("NonRetryable: no"), logging.ERROR, True),
+        (Undecodable("no"), DeadLetter("Undecodable: no"), logging.ERROR, False),
+        (LeaseLost("no"), Retry(error="LeaseLost: no"), logging.WARNING, False),
+    ],
+    ids=["any", "never again", "undecodable", "lost"],
+)
+def test_what_an_exception_means_and_how_loud_it_is(
+    error: Exception, meaning: Any, level: int, traceback: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A lost lease is no fault of the handler's, and a payload's fault is not in the handler's code."""
+    parts = Parts()
+    assert parts.handling.verdict(parts.box, message(1), error) == meaning
+    (record,) = caplog.records
+    assert (record.levelno, bool(record.exc_info)) == (level, traceback)
+    caplog.clear()
+    parts.handling.verdict(parts.box, message(1), error, quiet=True)
+    assert caplog.records == []
