@@ -80,7 +80,6 @@ class Listener:
         while not self._scheduler.stopping:
             try:
                 self._listen()
-                failures = 0
             except _Deaf:
                 self.state = "deaf"
                 self._tell()
@@ -150,9 +149,7 @@ class Listener:
                         raise _Deaf
                     unheard += self._call()
                     call_at = time.monotonic() + HEAR_SECONDS
-                ready = selector.select(
-                    max(call_at - now, 0.0) if not self._scheduler.asleep else SILENT_SECONDS
-                )
+                ready = selector.select(call_at - now if not self._scheduler.asleep else SILENT_SECONDS)
                 if any(key.fileobj is self._bell for key, _ in ready):
                     return
                 link.consume_input()

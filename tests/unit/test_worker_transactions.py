@@ -84,9 +84,8 @@ class Work:
         db: Any = SimpleNamespace(driver=driver, target=SimpleNamespace(dialect=dialect))
         self.transactions = Transactions(db, OWNER, 1, Connections(self.connection))
         queue = SimpleNamespace(ack=self._ack)
-        box: Any = SimpleNamespace(
-            queue=queue, log=SimpleNamespace(error=lambda *_: None), settings=SimpleNamespace(lease_seconds=30)
-        )
+        log, settings = SimpleNamespace(error=lambda *_: None), SimpleNamespace(lease_seconds=30)
+        box: Any = SimpleNamespace(queue=queue, log=log, settings=settings)
         self.messages = [message(each) for each in range(count)]
         self.assignment = Assignment(box, self.messages, 0.0)
         self.context: Any = SimpleNamespace(joined=None, is_of_child=False)
@@ -108,6 +107,11 @@ class Work:
 def work(request: pytest.FixtureRequest) -> Work:
     """One message, on either dialect."""
     return Work(request.param)
+
+
+def raises() -> None:
+    """A handler with a fault."""
+    raise KeyError("x")
 
 
 def steps(work: Work) -> list[str]:
@@ -138,7 +142,7 @@ def test_only_an_ack_commits_and_the_others_of_a_batch_come_again() -> None:
 
 def test_what_a_handler_raises_undoes_what_it_wrote(work: Work) -> None:
     with pytest.raises(KeyError):
-        work.run(lambda: {}["x"])
+        work.run(raises)
     assert steps(work) == ["rollback"]
 
 
@@ -146,7 +150,7 @@ def test_what_a_handler_raised_stands_also_if_the_rollback_fails() -> None:
     work = Work("mssql")
     work.connection.fails.add("rollback")
     with pytest.raises(KeyError):
-        work.run(lambda: {}["x"])
+        work.run(raises)
 
 
 @pytest.mark.parametrize(
@@ -201,7 +205,7 @@ def test_a_context_manager_that_swallows_hides_nothing(outcome: str) -> None:
     work.handler.transactional = swallowing
     if outcome == "raises":
         with pytest.raises(KeyError):
-            work.run(lambda: {}["x"])
+            work.run(raises)
     else:
         retry = Retry()
         assert work.run(lambda: [retry]) == [retry]
@@ -232,15 +236,15 @@ def test_what_was_raised_is_kept_by_nobody() -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("raises", [False, True])
-def test_a_forked_child_that_comes_back_ends_before_its_parents_transaction(raises: bool) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_forked_child_that_comes_back_ends_before_its_parents_transaction(fails: bool) -> None:
     work = Work()
     read, write = os.pipe()
-    work.connection._do = lambda what: os.write(write, what[:1].encode())  # type: ignore[assignment, method-assign, return-value]  # seen by both
+    work.connection._do = lambda what: os.write(write, what[:1].encode())  # type: ignore[assignment, method-assign]  # seen by both
 
     def handle() -> list[Ack]:
         work.context.is_of_child = True
-        if raises:
+        if fails:
             raise ValueError("on its way out")
         return [Ack()]
 
