@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import pysqlbox
+from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.exchange import LAST_PAUSE
 from pysqlbox.worker.outcomes import Outcomes
 from pysqlbox.worker.settings import Settings
-from tests.unit.standins import Parts, message
+from tests.unit.standins import Connection, Parts, message
 
 REFUSAL = pysqlbox.PysqlboxError("no reason")
 
@@ -228,8 +229,6 @@ def test_whoever_counts_hears_of_failures_too() -> None:
 
 def test_a_message_claimed_again_is_lost_where_it_was_held_before() -> None:
     """By this box's assignments only, and only if it has been tried before."""
-    from pysqlbox.worker.assignment import Assignment
-
     parts = Parts("outbox", "orders")
     one, other = parts.boxes
     now = time.monotonic()
@@ -238,3 +237,126 @@ def test_a_message_claimed_again_is_lost_where_it_was_held_before() -> None:
     ]  # fmt: skip
     assert parts.exchange._note_lost(one, [message(1, attempt=1), message(2)]) == 1
     assert [each.lost for each in parts.held] == [{1}, set()]
+
+
+def run(parts: Parts, *messages: Any) -> list[tuple[list[int], int]]:
+    """A turn in which the database gives these messages; what was settled in it, and how much asked for."""
+    asked: list[tuple[list[int], int]] = []
+
+    def on_settle(outcomes: Outcomes, claim: int) -> list[Any]:
+        asked.append((acked(outcomes), claim))
+        return [*messages]
+
+    parts.connection.on_settle = on_settle
+    thread = parts.thread()
+    assert parts.scheduler.next(thread) is parts.box
+    parts.exchange.run(thread, parts.box)
+    return asked
+
+
+def test_a_worker_that_stops_settles_and_claims_nothing_more() -> None:
+    """The end may come when the thread has its turn already."""
+    parts = Parts()
+    noted(parts, 7)
+    thread = parts.thread()
+    assert parts.scheduler.next(thread) is parts.box
+    parts.scheduler.stop()
+    claims: list[int] = []
+    parts.connection.on_settle = lambda _outcomes, claim: claims.append(claim) or []  # type: ignore[func-returns-value]
+    parts.exchange.run(thread, parts.box)
+    assert (claims, not parts.box.outcomes) == ([0], True)
+
+
+def test_a_claim_of_some_topics_does_not_show_that_nothing_waits() -> None:
+    """Where one of them is saturated, its messages may."""
+    parts = Parts()
+    limited = parts.handler("limited", lambda _message: None, concurrency=1)
+    parts.handler("t", lambda _message: None)
+    limited.active = 1
+    run(parts)
+    assert parts.box.emptied_at == 0.0
+    limited.active, parts.box.next_poll = 0, 0.0
+    run(parts)
+    assert parts.box.emptied_at > 0.0
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_that_there_are_groups_is_remembered(group: str | None) -> None:
+    """A drain looks once more where there are: one in whose midst somebody was comes a little later."""
+    parts = Parts()
+    run(parts, message(1, group_id=group))
+    assert parts.scheduler.groups_seen is (group is not None)
+
+
+def test_where_there_is_nothing_to_settle_no_connection_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    monkeypatch.setattr(parts.store, "connection", None)
+    parts.exchange.settle(parts.box)
+    assert parts.connection.settled == []
+
+
+def test_while_results_are_on_their_way_a_drain_goes_on() -> None:
+    parts = Parts()
+    noted(parts, 1)
+    ways: list[bool] = []
+
+    def on_settle(_outcomes: Outcomes, _claim: int) -> list[Any]:
+        ways.append(parts.scheduler.delivering)
+        return []
+
+    parts.connection.on_settle = on_settle
+    before = parts.scheduler.progress
+    parts.exchange.settle(parts.box)
+    assert [*ways, parts.scheduler.delivering] == [True, False]
+    assert parts.scheduler.progress > before, "and asks again for what waited behind them"
+
+
+def test_the_lease_keeper_settles_on_its_own_connection_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its calls are shorter, after a refusal too; another one may keep it waiting for half a minute."""
+    parts = Parts()
+    noted(parts, 1, 2)
+    monkeypatch.setattr(parts.store, "connection", None)
+    keeper = Connection()
+
+    def on_settle(outcomes: Outcomes, _claim: int) -> list[Any]:
+        if len(outcomes) > 1:
+            raise REFUSAL
+        return []
+
+    keeper.on_settle = on_settle
+    own: Any = keeper
+    parts.exchange.settle(parts.box, own)
+    assert [each.acked for each in keeper.settled] == [[1, 2], [1, 2], [1], [2]]
+    assert not parts.box.outcomes
+
+
+def test_a_right_that_is_missing_is_waited_for_as_an_outage_is(caplog: pytest.LogCaptureFixture) -> None:
+    """Somebody is just installing or granting; the results are no worse for it, however long that takes."""
+    parts = Parts()
+    noted(parts, 1)
+    for error in (pysqlbox.AccessDenied("no right"), pysqlbox.SchemaMismatch("being migrated")):
+        refuse(parts, 1, error=error)
+        parts.box.refused_at = time.monotonic() - 3600
+        parts.exchange.settle(parts.box)
+        assert acked(parts.box.outcomes) == [1]
+    assert (len(parts.connection.settled), parts.box.failures) == (2, 2)
+    assert [record.getMessage() for record in caplog.records] == [
+        "outbox: settle or claim refused: no right [test]"
+    ]
+
+
+@pytest.mark.parametrize("between", ["settled", "claim refused"])
+def test_a_refusal_is_reckoned_from_its_own_beginning(between: str) -> None:
+    """Not from an older one that is over, nor from that of a claim which no result was spoiled by."""
+    parts = Parts(settings=Settings(poll_seconds=60.0, lease_seconds=30))
+    if between == "settled":
+        parts.box.refused_at = time.monotonic() - 31
+        noted(parts, 1)
+        parts.exchange.settle(parts.box)
+    else:
+        parts.exchange._failed(parts.box, Outcomes(), REFUSAL)
+    assert parts.box.refused_at is None
+    noted(parts, 2)
+    refuse(parts, 2)
+    parts.exchange.settle(parts.box)
+    assert acked(parts.box.outcomes) == [2]
