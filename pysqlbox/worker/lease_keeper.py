@@ -184,11 +184,11 @@ class LeaseKeeper:
         """Settle what has waited too long: whoever should have may hang, or be gone."""
         patience = 0.0 if self._scheduler.stopping or self._scheduler.exhausted else 2 * SETTLE_SECONDS
         now = time.monotonic()
+        before, self._waiting = self._waiting, {}
         for box in self._scheduler.active_boxes():
             if not box.outcomes:
-                self._waiting.pop(box, None)
                 continue
-            taken_at, since = self._waiting.get(box, (None, now))
+            taken_at, since = before.get(box, (None, now))
             if taken_at != box.outcomes.taken_at:
                 since = now
             self._waiting[box] = box.outcomes.taken_at, since

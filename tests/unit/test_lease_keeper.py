@@ -242,6 +242,118 @@ def test_a_thread_that_handles_nothing_is_left_alone() -> None:
     assert (it.replaced, len(it.parts.box.outcomes)) == ([], 0)
 
 
+def test_a_thread_that_is_about_to_begin_is_left_alone() -> None:
+    """What it has is not slow: it has just been claimed."""
+    it = Kept()
+    thread = it.parts.thread()
+    thread.assignment = Assignment(
+        it.parts.box, [message(1), message(2)], time.monotonic(), loose=True
+    )  # fmt: skip
+    it.keeper._look(thread)
+    assert (len(thread.assignment.held()), len(it.parts.scheduler.ready)) == (2, 0)
+
+
+def test_behind_a_slow_handler_somebody_else_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who works alone has let the others sleep."""
+    it = Kept()
+    called: list[int] = []
+    monkeypatch.setattr(it.parts.scheduler, "call_help", lambda: called.append(1))
+    it.handled(1)
+    it.keeper._look(it.threads[0])
+    assert called == []
+    it.handled(2, since=1.0)
+    it.keeper._look(it.threads[1])
+    assert called == [1]
+
+
+@pytest.mark.parametrize("where", ["thread", "loop"])
+def test_whoever_is_in_time_is_not_disturbed(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It looks a hundred times a second, and a handler's end would have to wait for it."""
+    it = Kept(handler_timeout=60.0)
+    begun = it.handled(1, since=1.0)
+    disturbed: list[float] = []
+
+    def take_overrun(_assignment: Assignment, seconds: float) -> list[Any]:
+        disturbed.append(seconds)
+        return []
+
+    monkeypatch.setattr(Assignment, "take_overrun", take_overrun)
+    if where == "thread":
+        it.keeper._look(it.threads[0])
+    else:
+        it.coroutines.at_work.append(begun)
+        it.keeper._look_at_coroutines()
+    assert disturbed == []
+
+
+def test_a_place_of_a_handler_that_overran_is_known_to_hang() -> None:
+    """What waits for it here is hopeless then, and goes to others."""
+    it = Kept(handler_timeout=1.0)
+    it.handled(1, since=2.0, concurrency=1)
+    handler = it.parts.handlers.by_topic["t"]
+    handler.active = 1
+    parked = Assignment(it.parts.box, [message(2)], time.monotonic())
+    assert not it.parts.handlers.enter(handler, parked)
+    it.keeper._look_at_all()
+    assert len(parked.held()) == 1, "the place may still be given back"
+    it.keeper._look(it.threads[0])
+    assert handler.hanging == 1
+    it.keeper._look_at_all()
+    assert (parked.held(), it.parts.handlers.parked()) == ([], [])
+    assert [(each["id"], each["result"]) for each in it.parts.box.outcomes.others] == [
+        (1, "retry"), (2, "release"),
+    ]  # fmt: skip
+
+
+def test_thousands_of_coroutines_are_looked_at_every_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Kept()
+    looks: list[int] = []
+
+    def held() -> list[Assignment]:
+        looks.append(1)
+        return []
+
+    monkeypatch.setattr(it.coroutines, "held", held)
+    for _ in range(5):
+        it.keeper._look_at_coroutines()
+    assert looks == [1]
+
+
+def rest(it: Kept, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
+    """How the keeper waits between two looks."""
+    waits: list[tuple[str, float]] = []
+    scheduler = it.parts.scheduler
+    monkeypatch.setattr(it.keeper, "_tick", lambda: None)
+    monkeypatch.setattr(scheduler, "pause", lambda seconds: waits.append(("pause", seconds)))
+    monkeypatch.setattr(scheduler, "nap", lambda seconds: waits.append(("nap", seconds)))
+    monkeypatch.setattr(
+        lease_keeper, "time", SimpleNamespace(sleep=lambda seconds: waits.append(("sleep", seconds)))
+    )
+    it.keeper.run(lambda: bool(waits))
+    return waits
+
+
+@pytest.mark.parametrize("why", ["stopping", "busy", "hanging", "held", "nothing"])
+def test_it_looks_as_often_as_there_is_something_to_see(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A claim wakes it from its nap; at the end, which every pause ends with, it must not spin."""
+    it = Kept()
+    if why == "stopping":
+        it.parts.scheduler.stop()
+    elif why == "busy":
+        it.parts.scheduler._busy = 1
+    elif why == "hanging":
+        it.parts.scheduler._stuck = 1
+    elif why == "held":
+        it.ready(1)
+    tick, idle = lease_keeper.TICK_SECONDS, lease_keeper.IDLE_TICK_SECONDS
+    assert rest(it, monkeypatch) == [
+        {
+            "stopping": ("sleep", tick), "busy": ("pause", tick), "hanging": ("pause", idle),
+            "held": ("pause", idle), "nothing": ("nap", it.keeper.nap_seconds),
+        }[why]
+    ]  # fmt: skip
+
+
 def test_only_loose_messages_are_split_and_not_while_the_worker_ends() -> None:
     it = Kept()
     group = it.handled(1, 2, since=1.0)
@@ -368,9 +480,11 @@ def test_the_unforeseen_does_not_end_it(
     it.parts.scheduler.joined()
     it.refuse(ZeroDivisionError("never seen before"))
     it.ready(1, age=11.0)
-    monkeypatch.setattr(it.parts.scheduler, "pause", lambda _seconds: True)
+    pauses: list[float] = []
+    monkeypatch.setattr(it.parts.scheduler, "pause", pauses.append)
     it.keeper._tick()
     assert "the lease keeper: unexpected; going on" in caplog.text
+    assert pauses == [1.0], "it does not say so a hundred times a second"
 
 
 def _since(it: Kept, seconds: float) -> None:
