@@ -84,6 +84,8 @@ class AsyncPool(PoolBase):
             self._begin_anew()
         self._closed = True
         self.purge()
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._room.release)  # who waits hears of it, and wakes the next
 
     def _belong(self) -> None:
         """Refuse what cannot work: a closed pool, or one whose connections wait on another running loop."""

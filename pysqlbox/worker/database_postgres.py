@@ -115,7 +115,7 @@ class PostgresConnection:
         self._connection: psycopg.Connection[Any] | None = None
         self._cursor: psycopg.Cursor[Any] | None = None
         self._queries: dict[tuple[str, str], tuple[sql.Composed, sql.Composed]] = {}
-        self._prepare: bool | None = True
+        self._prepare = True
 
     def settle(
         self,
@@ -164,7 +164,7 @@ class PostgresConnection:
         try:
             yield
         finally:
-            if self._connection is connection and connection is not None:
+            if self._connection is connection:
                 self._set_lock_timeout(None)
 
     def _set_lock_timeout(self, milliseconds: int | None) -> None:
@@ -199,7 +199,7 @@ class PostgresConnection:
                 connection = self._connected()
                 if heard is not None:
                     connection.add_notify_handler(heard)
-                connection.execute(text.encode())
+                connection.execute(text.encode(), prepare=False)
                 return connection
         except psycopg.Error as error:
             self.close()
@@ -259,7 +259,7 @@ class PostgresConnection:
     def _rows(self, text: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         try:
             with self.calls.one():
-                return self._connected().execute(text.encode(), values).fetchall()
+                return self._execute(self._connected().cursor(), text.encode(), values).fetchall()
         except psycopg.Error as error:
             self.close()
             raise postgres.map_error(error) from error
@@ -299,20 +299,31 @@ class PostgresConnection:
         try:
             self._connected()
             cursor = cast("psycopg.Cursor[Any]", self._cursor)
-            try:
-                cursor.execute(query, values, prepare=self._prepare)
-            except psycopg.Error as error:
-                if error.sqlstate not in _NOT_PREPARED or not self._prepare:
-                    raise
-                self._prepare = False
-                cursor.execute(query, values, prepare=False)
-            return cursor.fetchall()
+            return self._execute(cursor, query, values, prepare=True).fetchall()
         except psycopg.Error as error:
             calls.lost = self._connection is not None and postgres.is_lost(self._connection, error)
             self.close()
             raise postgres.map_error(error) from error
         finally:
             calls.began_at, calls.reported = 0.0, False
+
+    def _execute(
+        self,
+        cursor: psycopg.Cursor[Any],
+        query: bytes | sql.Composed,
+        values: Sequence[object],
+        *,
+        prepare: bool | None = None,
+    ) -> psycopg.Cursor[Any]:
+        """Run a statement, outside of a transaction: one refused as not prepared is sent again as it is."""
+        try:
+            return cursor.execute(query, values, prepare=prepare if self._prepare else False)
+        except psycopg.Error as error:
+            if error.sqlstate not in _NOT_PREPARED or not self._prepare:
+                raise
+            self._prepare = False
+            cursor.connection.prepare_threshold = None
+            return cursor.execute(query, values, prepare=False)
 
     def _connected(self) -> psycopg.Connection[Any]:
         if self._connection is None:

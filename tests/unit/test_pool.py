@@ -6,6 +6,8 @@ import os
 import signal
 import threading
 import time
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +15,9 @@ import pytest
 from pysqlbox import DatabaseUnavailable, InvalidArgument, InvalidState
 from pysqlbox.drivers import parse_url
 from pysqlbox.pool import Pool
+
+#: Threads of a test runner, say.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
 TARGET = parse_url("postgresql://someone:secret@host/db")
 
@@ -109,29 +114,41 @@ def test_a_failed_connect_leaves_room_for_the_next() -> None:
     assert pool.take()
 
 
-def test_who_waits_gets_what_is_given_back() -> None:
-    pool = _pool(Driver(), size=1, timeout=5)
-    first = pool.take()
+def _waiting(pool: Pool) -> tuple[threading.Thread, list[Any]]:
+    """Somebody who waits for a connection, and what he got."""
     got: list[Any] = []
-    other = threading.Thread(target=lambda: got.append(pool.take()))
-    other.start()
-    time.sleep(0.05)
+    waits = threading.Thread(target=lambda: got.append(pool.take()), daemon=True)
+    waits.start()
+    while not pool._free._waiters:  # type: ignore[attr-defined]  # how a condition tells that somebody waits
+        time.sleep(0.001)
+    return waits, got
+
+
+def test_who_waits_gets_what_is_given_back() -> None:
+    """Then, and not when his time is up."""
+    pool = _pool(Driver(), size=1, timeout=60)
+    first = pool.take()
+    other, got = _waiting(pool)
     pool.give_back(first)
-    other.join()
+    other.join(10)
     assert got == [first]
 
 
 def test_who_waits_may_open_anew_when_one_was_lost() -> None:
-    pool = _pool(Driver(), size=1, timeout=5)
+    pool = _pool(Driver(), size=1, timeout=60)
     first = pool.take()
-    got: list[Any] = []
-    other = threading.Thread(target=lambda: got.append(pool.take()))
-    other.start()
-    time.sleep(0.05)
+    other, got = _waiting(pool)
     pool.discard(first)
-    other.join()
-    assert got != [first]
+    other.join(10)
+    assert got not in ([], [first])
     assert pool.open == 1
+
+
+def test_a_connection_comes_back_whatever_its_user_did() -> None:
+    pool = _pool(Driver(), size=1)
+    with pytest.raises(ZeroDivisionError), pool.connection():
+        raise ZeroDivisionError
+    assert pool.idle == 1
 
 
 def test_a_full_pool_says_so() -> None:
@@ -185,6 +202,18 @@ def test_purging_leaves_what_is_in_use() -> None:
     assert pool.open == 1
 
 
+def _child(right: Callable[[], bool]) -> int:
+    """What a child process ends with; one that waits for a lock that nobody will let go of is ended."""
+    child = os.fork()
+    if child == 0:
+        signal.alarm(10)
+        try:
+            os._exit(0 if right() else 1)
+        finally:
+            os._exit(2)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
 @pytest.mark.parametrize("state", ["idle", "lock held"])
 def test_a_forked_child_uses_nothing_of_its_parents(state: str) -> None:
     """Neither its connections, which two processes would speak on, nor a lock that nobody will let go of."""
@@ -192,20 +221,48 @@ def test_a_forked_child_uses_nothing_of_its_parents(state: str) -> None:
     pool = _pool(driver, size=1)
     with pool.connection() as parents:
         pass
-    held = state == "lock held"
-    if held:
-        pool._free.acquire()
-    child = os.fork()
-    if child == 0:
-        signal.alarm(10)  # a child that waits for the lock is ended
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with pool._free:
+            held.set()
+            go.wait(20)
+
+    def uses() -> bool:
         first = pool.take()
         pool.give_back(first)
-        right = first is not parents and not parents.closed and pool.open == 1 and pool.take() is first
-        os._exit(0 if right else 1)
-    if held:
-        pool._free.release()
-    assert os.waitpid(child, 0)[1] == 0
+        return first is not parents and not parents.closed and pool.open == 1 and pool.take() is first
+
+    def closes() -> bool:
+        pool.close()
+        return not parents.closed
+
+    holder = threading.Thread(target=hold)
+    if state == "lock held":
+        holder.start()
+        assert held.wait(10)
+    ended = [_child(uses), _child(closes)]
+    go.set()
+    if state == "lock held":
+        holder.join(10)
+    assert ended == [0, 0]
     assert pool.take() is parents
+
+
+def test_a_forked_child_never_collects_what_is_its_parents() -> None:
+    """For that would end the session."""
+    driver = Driver()
+    pool = _pool(driver)
+    with pool.connection() as parents:
+        kept = weakref.ref(parents)
+    driver.opened.clear()
+    del parents
+
+    def right() -> bool:
+        pool.take()
+        return kept() is not None
+
+    assert _child(right) == 0
 
 
 def test_what_is_not_the_pools_is_closed_and_makes_no_room() -> None:

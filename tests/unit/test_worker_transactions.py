@@ -21,6 +21,9 @@ from pysqlbox.worker.results import Ack, Release, Retry
 from pysqlbox.worker.transactions import LeaseLost, Transactions
 from tests.unit.standins import OWNER, message
 
+#: Threads of a test runner, say.
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+
 
 class Failed(sqlite3.Error):
     """What the driver of these tests raises."""
