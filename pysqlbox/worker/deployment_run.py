@@ -76,6 +76,7 @@ class DeploymentRun(WorkerRun):
                 self._call_on_start()
                 self._launch(self._schedule(boxes))
         except BaseException as error:  # noqa: BLE001  # it may be a hook's: whoever waits gets to hear of it
+            self._log.error("the worker has not started: %s", error, exc_info=error)
             self.failure = error
             self._stopping.set()
 

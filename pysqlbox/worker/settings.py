@@ -116,7 +116,7 @@ class Settings:
     def checked(cls, options: WorkerOptions) -> Settings:
         """The settings of a worker's options; InvalidArgument names the one that is wrong."""
         given: WorkerOptions = {**DEFAULTS, **options}
-        boxes, topics, retention = given["boxes"], given["topics"], given["retention"]
+        boxes, topics = given["boxes"], given["topics"]
         if isinstance(boxes, str) or not boxes:
             raise InvalidArgument("boxes: must be a list of at least one name")
         if isinstance(topics, str):
@@ -127,11 +127,8 @@ class Settings:
         max_attempts = given["max_attempts"]
         if max_attempts is not None:
             whole("max_attempts", max_attempts, 0, 2**31 - 1)
-        keep = retention.total_seconds() if isinstance(retention, timedelta) else float(retention)
-        if keep < 0:
-            raise InvalidArgument("retention: must not be negative")
         name = given["name"]
-        if name is not None and not 1 <= len(name) <= 255:
+        if name is not None and not (isinstance(name, str) and 1 <= len(name) <= 255):
             raise InvalidArgument("name: must have 1 to 255 characters")
         return cls(
             name=name,
@@ -147,7 +144,7 @@ class Settings:
             handler_timeout=seconds("handler_timeout", given["handler_timeout"]),
             reap_seconds=seconds("reap_seconds", given["reap_seconds"]),
             cleanup_seconds=seconds("cleanup_seconds", given["cleanup_seconds"]),
-            retention=int(keep),
+            retention=_retention(given["retention"]),
             report_seconds=seconds("report_seconds", given["report_seconds"]),
             schedule_seconds=seconds("schedule_seconds", given["schedule_seconds"]),
             listen=given["listen"],
@@ -183,6 +180,14 @@ def checked_names(options: Mapping[str, object]) -> None:
             near = get_close_matches(name, DEFAULTS, 1)
             hint = f" (is it {near[0]!r}?)" if near else ""
             raise TypeError(f"worker() got an unexpected keyword argument {name!r}{hint}")
+
+
+def _retention(value: Delay) -> int:
+    """Whole seconds, none at all included."""
+    number = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
+        raise InvalidArgument("retention: must be seconds or a timedelta, and not negative")
+    return int(number)
 
 
 def whole(name: str, value: object, least: int, most: int) -> int:

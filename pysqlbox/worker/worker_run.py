@@ -370,7 +370,6 @@ class WorkerRun(ABC):
             scheduler = self._scheduler
         if scheduler is not None:
             scheduler.stop()
-            self._release_not_begun()
 
     def _release_not_begun(self) -> None:
         scheduler, handling = self._scheduler, self._handling
@@ -387,12 +386,12 @@ class WorkerRun(ABC):
         with self._ending:  # run() and a stop() from elsewhere both come here
             if self._over.is_set():
                 return self._clean
-            if self._is_ending:  # a hook calls this that is called by this
+            if self._is_ending:  # the handler of a signal calls this in its midst
                 return False
             self._is_ending = True
             while self._at_work(patient) and time.monotonic() < deadline and not hurry():
+                self._release_not_begun()  # again and again: a claim may have been under way
                 time.sleep(0.005)
-                self._release_not_begun()  # a claim may have been under way
             self._release_not_begun()
             cut_at = time.monotonic() + SETTLE_AT_MOST
             self._must_end_at(cut_at)

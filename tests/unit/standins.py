@@ -53,6 +53,7 @@ class Store:
     def __init__(self) -> None:
         self.lent = Connection()
         self.transactions: Any = None
+        self.database = SimpleNamespace(is_silent=False)
 
     @contextlib.contextmanager
     def connection(self) -> Iterator[Any]:
