@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -30,9 +29,9 @@ class Coroutines:
         """``loop``: the application's, which goes on when the worker ends."""
         self.slots = slots
         self.tally = Tally()
+        #: The thread of our own loop, once that is needed.
         self.thread: threading.Thread | None = None
         self._loop = loop
-        self._is_own = loop is None
         self._is_closed = False
         self._lock = threading.Lock()
         self._waiting: deque[Assignment] = deque()
@@ -108,12 +107,12 @@ class Coroutines:
             self._is_closed = True
             loop, tasks = self._loop, list(self._tasks.values())
             self._waiting.clear()
-        if loop is None or loop.is_closed():
+        if loop is None:
             return
         for task in tasks:
             self._tell_loop(task.cancel)
-        if self._is_own and self.thread is not None:
-            loop.call_soon_threadsafe(lambda: loop.create_task(self._finish(loop)))
+        if self.thread is not None:
+            self._tell_loop(lambda: loop.create_task(self._finish(loop)))
             self.thread.join(CANCEL_SECONDS + 0.5)
 
     def _tell_loop(self, function: Callable[[], object]) -> None:
@@ -174,7 +173,7 @@ class Coroutines:
             call = next(steps)
             while True:
                 try:
-                    answer: Answer = await _awaited(call), None
+                    answer: Answer = await call(), None
                 except BaseException as error:  # noqa: BLE001  # whatever a handler raises is its answer
                     if loop.is_closed():  # so nobody awaits this any more
                         return
@@ -196,8 +195,3 @@ class Coroutines:
         self._end_is_due = False
         self._begin()
         scheduler.coroutines_ended()
-
-
-async def _awaited(call: Callable[[], Any]) -> Any:
-    answer = call()
-    return await answer if inspect.isawaitable(answer) else answer

@@ -228,3 +228,159 @@ def test_no_more_run_at_once_than_there_are_slots() -> None:
     comes(lambda: made.busy == 0)
     made.close()
     assert (len(parts.box.outcomes.acked), most[0]) == (7, 2)
+
+
+def test_many_that_are_submitted_call_the_loop_once_until_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+
+    async def handle(_message: Any) -> None:
+        """Nothing to do."""
+
+    parts.handler("t", handle)
+    made = serving(parts)
+    told: list[Any] = []
+    monkeypatch.setattr(made, "_tell_loop", told.append)
+    submit(parts, made, 1)
+    submit(parts, made, 2)
+    assert len(told) == 1
+
+    async def begin() -> None:
+        told[0]()
+        await asyncio.gather(*made._tasks.values())
+
+    asyncio.run(begin())
+    assert parts.box.outcomes.acked == [1, 2]
+    submit(parts, made, 3)
+    assert len(told) == 2
+
+
+@pytest.mark.parametrize("what", ["submit", "begin the loop"])
+def test_threads_come_one_after_the_other(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of them must not begin a loop each, nor both think that the other one calls it."""
+    parts = Parts()
+    made, done = serving(parts), threading.Event()
+    monkeypatch.setattr(made, "_tell_loop", lambda _function: None)
+
+    def come() -> None:
+        if what == "submit":
+            submit(parts, made, 1)
+        else:
+            made._get_loop()
+        done.set()
+
+    with made._lock:
+        thread = threading.Thread(target=come)
+        thread.start()
+        assert not done.wait(0.05)
+        assert (made.busy, made.thread) == (0, None)
+    assert done.wait(10)
+    thread.join()
+    monkeypatch.undo()
+    made.close()
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, asyncio.CancelledError, ValueError])
+def test_whatever_a_handler_raises_is_its_answer(error: type[BaseException]) -> None:
+    """It ends neither the loop nor the others."""
+    parts = Parts()
+
+    async def handle(each: Any) -> None:
+        if each.id == 1:
+            raise error
+
+    parts.handler("t", handle)
+    made = serving(parts, slots=1)
+    submit(parts, made, 1, 2)
+    comes(lambda: made.busy == 0)
+    made.close()
+    assert parts.box.outcomes.acked == [2]
+    assert [(each["result"], each["error"]) for each in parts.box.outcomes.others] == [
+        ("retry", error.__name__)
+    ]
+
+
+def test_on_the_application_s_loop_only_what_is_the_worker_s_is_cancelled() -> None:
+    """And the loop goes on."""
+    parts = Parts()
+    begun = asyncio.Event()
+
+    async def handle(_message: Any) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def application() -> None:
+        theirs = asyncio.create_task(asyncio.sleep(0.01, "theirs"))
+        parts.handler("t", handle)
+        made = serving(parts, loop=asyncio.get_running_loop())
+        submit(parts, made, 1)
+        await begun.wait()
+        (task,) = made._tasks.values()
+        made.close()
+        await asyncio.wait([task], timeout=10)
+        assert task.done()
+        assert await theirs == "theirs"
+
+    asyncio.run(application())
+    assert parts.box.outcomes.others[0]["error"] == "CancelledError"
+
+
+def test_whoever_will_not_be_cancelled_is_waited_for_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pysqlbox.worker.coroutines.CANCEL_SECONDS", 0.05)
+    parts = Parts()
+    begun = threading.Event()
+
+    async def handle(_message: Any) -> None:
+        begun.set()
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                continue
+
+    parts.handler("t", handle)
+    made = serving(parts)
+    submit(parts, made, 1)
+    assert begun.wait(10)
+    made.close()
+    assert made.thread is not None
+    made.thread.join(10)
+    assert not made.thread.is_alive()
+
+
+def test_a_loop_of_our_own_that_a_handler_has_stopped_is_closed_all_the_same() -> None:
+    parts = Parts()
+
+    async def stop() -> None:
+        asyncio.get_running_loop().call_soon(asyncio.get_running_loop().stop)
+
+    made = serving(parts)
+    made.run(stop())
+    assert made.thread is not None
+    made.thread.join(10)
+    assert made.has_lost_loop
+    made.close()
+    assert not made.has_lost_loop
+
+
+def test_what_is_thrown_away_with_its_loop_answers_nothing() -> None:
+    """Python closes the coroutines that nobody will ever go on with; their messages are left to leases."""
+    parts = Parts()
+
+    async def handle(_message: Any) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    parts.handler("t", handle)
+    loop = asyncio.new_event_loop()
+    made = serving(parts, loop=loop)
+    it = Assignment(parts.box, [message(1)], time.monotonic())
+    thrown_away: Any = made._handle(it)
+    made._tasks[it] = thrown_away
+
+    async def begin() -> None:
+        thrown_away.send(None)
+
+    loop.run_until_complete(begin())
+    loop.close()
+    thrown_away.close()
+    assert not parts.box.outcomes
+    assert made.busy == 0
