@@ -123,7 +123,7 @@ class Handler:
             return [answer] * len(messages)
         if isinstance(answer, Mapping):
             return [result_of(answer.get(message.id)) for message in messages]
-        if isinstance(answer, Iterable) and not isinstance(answer, str | bytes):
+        if isinstance(answer, Iterable):
             found = [result_of(item) for item in answer]
             if len(found) == len(messages):
                 return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -307,6 +308,19 @@ def test_a_rule_without_a_time_to_come_is_told_of(caplog: pytest.LogCaptureFixtu
     assert "schedule 'a' cannot be read here: cron:" in caplog.text
 
 
+def test_at_the_end_of_the_calendar_none_is_moved_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rule can be read, and has had its last time."""
+    monkeypatch.setattr(sys.modules[__name__], "NOW", datetime(9998, 12, 31, 23, tzinfo=UTC))
+    parts = Parts()
+    server = Schedules(a=None)
+    server.cron = "0 0 1 1 *"
+    look(parts, server)
+    assert server.count("outbox_schedule_skip") == 0
+    assert "schedule 'a' cannot be read here: cron: must mean a time to come" in caplog.text
+
+
 def test_those_that_cannot_be_fired_hide_nobody(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -333,7 +347,7 @@ def test_those_that_cannot_be_fired_hide_nobody(
 @pytest.mark.parametrize("where", ["outbox_schedule_due", "outbox_schedule_fire", "outbox_schedule_next"])
 def test_a_worker_that_stops_fires_nothing_more(where: str) -> None:
     parts = Parts()
-    server = Schedules(a=NOW - HOUR, b=NOW)
+    server = Schedules(a=NOW - HOUR, b=NOW, c=None)
     real = server.routines[where]
 
     def stopping(arguments: Mapping[str, Any]) -> list[dict[str, object]]:
@@ -344,6 +358,7 @@ def test_a_worker_that_stops_fires_nothing_more(where: str) -> None:
     look(parts, server)
     assert len(server.fired) == (1 if where == "outbox_schedule_fire" else 0)
     assert server.count("outbox_schedule_due") == (0 if where == "outbox_schedule_next" else 1)
+    assert server.count("outbox_schedule_skip") == 0, "nor does one get its first time"
 
 
 def test_beside_a_worker_that_may_sleep_it_naps_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,3 +379,21 @@ def test_beside_a_worker_that_may_sleep_it_naps_only(monkeypatch: pytest.MonkeyP
     assert it._wait()
     assert naps[0] == caretaker.NAP_SECONDS
     assert naps[1] > 50
+
+
+def test_while_the_worker_sleeps_nothing_is_done_though_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts, server = Parts(), Server()
+    one = chore()
+    one.next_at = 0.0
+    parts.box.asleep = True
+    naps: list[float] = []
+
+    def pause(seconds: float) -> bool:
+        naps.append(seconds)
+        parts.box.asleep = len(naps) < 2
+        return False
+
+    monkeypatch.setattr(parts.scheduler, "pause", pause)
+    it = Caretaker(parts.scheduler, server, OWNER, [one], [], parts.box.log, may_sleep=True)
+    assert not it._wait()
+    assert naps == [caretaker.NAP_SECONDS] * 2

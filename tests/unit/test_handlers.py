@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from typing import Any
@@ -158,6 +159,72 @@ def test_answers() -> None:
         result_of(1)
 
 
+def test_in_a_forked_child_places_are_free_and_so_is_the_lock() -> None:
+    """Whoever held them in the parent is not there."""
+    parts, handler = limited()
+    assert parts.handlers.enter(handler, work(parts))
+    parts.handlers.hangs(handler)
+    assert not parts.handlers.enter(handler, work(parts, 2))
+    assert parts.handlers._lock.acquire(timeout=10)
+    parts.handlers.begin_anew()
+    assert not parts.handlers._lock.locked()
+    assert (handler.active, handler.hanging, list(handler.parked)) == (0, 0, [])
+    assert parts.handlers.saturated() == set()
+
+
+def test_middleware_fits_the_application_s_handlers_and_the_worker_s_own_is_no_business_of_its() -> None:
+    async def coroutine(_message: Any) -> None:
+        """Nothing to do."""
+
+    async def middleware(_message: Any, _context: Any, call: Any) -> Any:
+        return await call()
+
+    handlers = Handlers()
+    handlers.add(Handler("t", coroutine))
+    handlers.add(Handler("own", nothing), internal=True)
+    handlers.add_middleware(middleware)
+    assert handlers.check(None, "own") == []
+    assert handlers.check(["other"], "own") == ["t"], "which would never be claimed"
+    handlers.add(Handler("u", nothing))
+    with pytest.raises(pysqlbox.InvalidArgument, match="must be an ordinary function, as the handler of 'u'"):
+        handlers.check(None, "own")
+
+
+class Signed:
+    """A callable with a signature of its own."""
+
+    def __init__(self, signature: object) -> None:
+        self.__signature__ = signature
+
+    def __call__(self, *_arguments: Any) -> None:
+        """Nothing to do."""
+
+
+def test_a_callable_whose_signature_nobody_can_tell_gets_the_message_alone() -> None:
+    """As some builtins are."""
+    for function in (Signed("none"), min):
+        assert not Handler("t", function).takes_context
+
+
+def test_a_handler_that_nobody_can_call_is_refused_when_it_is_registered() -> None:
+    def alone() -> None: ...
+    def named(_message: Any, *, wanted: Any) -> None: ...
+    def three(_message: Any, _context: Any, _other: Any) -> None: ...
+
+    for function, text in (
+        (alone, r"alone: must take \(message\) or \(message, context\)$"),
+        (named, "named: must take .* not the argument 'wanted'$"),
+        (three, r"three: must take \(message\) or \(message, context\)$"),
+    ):
+        with pytest.raises(pysqlbox.InvalidArgument, match=text):
+            Handler("t", function)
+
+    def options(_message: Any, _other: Any = None, *, _wish: Any = None) -> None: ...
+    def anything(*_arguments: Any) -> None: ...
+
+    assert [Handler("t", each).takes_context for each in (options, anything)] == [False, False]
+
+
 @pytest.mark.parametrize("why", ["stopping", "overrun", "lost"])
 def test_a_context_says_why_to_stop_early(why: str) -> None:
     parts = Parts()
@@ -175,6 +242,23 @@ def test_a_context_says_why_to_stop_early(why: str) -> None:
         assert context.wait(600), "it waits no longer than the worker runs"
     with pytest.raises(pysqlbox.InvalidState, match="not transactional"):
         assert context.connection
+
+
+def test_a_coroutine_sleeps_no_longer_than_the_worker_runs() -> None:
+    parts = Parts()
+    it = work(parts)
+    context = Context(parts.scheduler, it, it.held())
+    assert asyncio.run(context.sleep(0.001)) is False
+
+    async def stop() -> None:
+        parts.scheduler.stop()
+
+    async def both() -> bool:
+        async with asyncio.timeout(20):
+            found, _ = await asyncio.gather(context.sleep(600), stop())
+        return found
+
+    assert asyncio.run(both()) is True
 
 
 def test_messages_without_a_handler_wait_longer_each_time_and_are_remembered_to_a_bound() -> None:

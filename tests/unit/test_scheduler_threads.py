@@ -71,6 +71,54 @@ def test_nobody_asks_before_a_box_is_due() -> None:
     assert sleeper.answer() is parts.box
 
 
+def test_whoever_watched_the_clock_and_gets_work_leaves_the_watch_to_another() -> None:
+    """Else nobody would ask before somebody came back from a handler."""
+    parts = idle()
+    parts.box.next_poll = time.monotonic() + 0.2
+    first, second, ready = Sleeper(parts, 0), Sleeper(parts, 1), work(parts, 1)
+    parts.scheduler.add([ready])
+    assert {id(each.answer()) for each in (first, second)} == {id(ready), id(parts.box)}
+
+
+def test_a_watch_ends_with_whoever_kept_it_and_no_other_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is woken to watch where somebody does."""
+    parts = idle()
+    scheduler = parts.scheduler
+    woken: list[int] = []
+    notify = scheduler._changed.notify
+
+    def noting() -> None:
+        woken.append(1)
+        notify()
+
+    monkeypatch.setattr(scheduler._changed, "notify", noting)
+    parts.box.next_poll = late = time.monotonic() + 600
+    first = Sleeper(parts, 0)
+    assert scheduler._watched_until == late
+    parts.box.next_poll = soon = late - 60
+    second = Sleeper(parts, 1)
+    assert scheduler._watched_until == soon
+    scheduler.add([work(parts, 1)])
+    first.answer()
+    assert (scheduler._watched_until, woken) == (soon, [1]), "the second watches on"
+    scheduler.add([work(parts, 2)])
+    second.answer()
+    assert scheduler._watched_until == NEVER, "whoever comes next is to watch"
+
+
+def test_where_there_is_no_loop_coroutine_handlers_are_left_to_threads() -> None:
+    """As pysqlbox.testing has it."""
+
+    async def handle(_message: Any) -> None:
+        """Never called."""
+
+    parts = idle()
+    parts.handler("t", handle)
+    ready = work(parts, 1)
+    parts.scheduler.add([ready])
+    assert list(parts.scheduler.ready) == [ready]
+
+
 def test_a_thread_that_is_superfluous_goes() -> None:
     parts = Parts()
     thread = parts.thread()

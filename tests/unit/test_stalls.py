@@ -85,6 +85,29 @@ def test_what_moves_again_is_said_and_suspected_anew(caplog: pytest.LogCaptureFi
     assert not it.stalled, "it looks twice again"
 
 
+def test_suspicion_ends_with_a_claim_that_finds_nothing() -> None:
+    """Nothing waited then; though nothing has moved since, it is to look twice again."""
+    it = Watched()
+    it.look()
+    it.box.emptied_at = time.monotonic()
+    it.look()
+    it.box.emptied_at = 0.0
+    it.look()
+    assert it.asked == 0
+    it.look()
+    assert it.asked == 1
+
+
+def test_it_looks_every_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease keeper comes by a hundred times a second."""
+    it = Watched()
+    looks: list[Any] = []
+    monkeypatch.setattr(it.watch, "_look_at", lambda box, *_: looks.append(box))
+    for _ in range(5):
+        it.watch.look()
+    assert looks == [it.box]
+
+
 @pytest.mark.parametrize(
     ("error", "level"),
     [(pysqlbox.AccessDenied("no right"), "DEBUG"), (pysqlbox.DatabaseUnavailable("gone"), "WARNING")],
