@@ -19,7 +19,7 @@ import asyncpg
 from pysqlbox.drivers import Values
 from pysqlbox.drivers.advice import TRY_AGAIN
 from pysqlbox.drivers.postgres import HAS_ROUTINE, error_of
-from pysqlbox.drivers.values import from_database, is_list, is_records, to_json, to_utc
+from pysqlbox.drivers.values import check_text, from_database, is_list, is_records, to_json, to_utc
 from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, InvalidState, PysqlboxError
 
 #: How an argument is written, and where its value goes.
@@ -69,6 +69,7 @@ def _bind(name: str, value: object) -> tuple[str, object]:
     if value is None:
         return _NULL, None
     if isinstance(value, str):
+        check_text(name, value)
         return "{}::text", str.__str__(value)
     if isinstance(value, bool | int):
         return _TYPED, value
@@ -95,6 +96,8 @@ def _bind_list(name: str, items: list[object]) -> tuple[str, object]:
     if items and all(isinstance(item, int) and not isinstance(item, bool) for item in items):
         return "{}::bigint[]", items
     if all(item is None or isinstance(item, str) for item in items):
+        for item in items:
+            check_text(name, str(item))
         return ("{}::text[]" if items else _TYPED), items
     raise InvalidArgument(f"{name}: must be a list of int, of str or of uuids")
 
