@@ -75,6 +75,24 @@ def test_prepared_statements_that_are_gone_are_done_without(deployment: pysqlbox
 
 
 @pytest.mark.dialect("postgres")
+def test_statistics_too_are_read_without_prepared_statements_that_are_gone(
+    deployment: pysqlbox.Deployment,
+) -> None:
+    """On the same connection, which only the first refusal costs anything."""
+    connection: Any = WorkerDatabase(deployment).open()
+    try:
+        tables = connection.tables({"box": (deployment.schema, "outbox")})
+        session = connection.process
+        for turn in range(12):
+            assert set(connection.written(tables)) == {"box"}
+            if turn in (8, 10):
+                connection._connection.pgconn.exec_(b"DEALLOCATE ALL")  # behind psycopg's back
+        assert connection.process == session
+    finally:
+        connection.close()
+
+
+@pytest.mark.dialect("postgres")
 def test_what_was_sent_before_anybody_listened_waits_for_no_poll(
     deployment: pysqlbox.Deployment, make: MakeWorker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
