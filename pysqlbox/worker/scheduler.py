@@ -140,8 +140,9 @@ class Scheduler:
             quick = box.is_quick(got)
             self.low_water = 0 if quick else max(0, (len(self.ready) - self.threads) // 2)
             self._end_turn(thread)
-            # Who has found nothing comes back and watches the clock itself, and so does who is quick.
-            if got and (box.next_poll <= now or not quick):
+            # Who has found nothing comes back and watches the clock itself, and so does who is quick: as many
+            # as there are turns go on by themselves. Should one be held up, the lease keeper calls help.
+            if got and (not quick or (box.next_poll <= now and self._busy < self.turns)):
                 self._changed.notify()
 
     def asked_nothing(self, thread: WorkerThread, box: ServedBox, wakes: int) -> None:
@@ -206,10 +207,10 @@ class Scheduler:
         return self._progress
 
     def call_help(self) -> None:
-        """Wake a thread, since something is ready that others need not wait for."""
-        if self.ready and self._changed.sleepers:
+        """Wake a thread, if something could be done now that would otherwise wait for whoever is at work."""
+        if self._changed.sleepers and (self.ready or self._watched_until == NEVER):
             with self._changed:
-                if self.ready:
+                if self.ready or self._is_due():
                     self._changed.notify()
 
     def add(self, assignments: Sequence[Assignment]) -> None:
@@ -335,6 +336,11 @@ class Scheduler:
         if self.ready:
             return not self._exchanging and len(self.ready) <= self.low_water
         return self._exchanging < max(self.turns - self._lent, 1)
+
+    def _is_due(self) -> bool:
+        """Whether somebody could talk to the database now."""
+        now = time.monotonic()
+        return self._may_exchange() and self._choose(now)[1] <= now
 
     def _choose(self, now: float) -> tuple[ServedBox | None, float]:
         """Whom to ask next, and when."""

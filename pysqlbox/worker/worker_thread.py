@@ -120,7 +120,7 @@ class WorkerThread:
         following: Any = None
         #: Otherwise there is more to a message than to call its handler.
         if not (box.handlers.middleware or is_watched() or watching.watcher):
-            _, following = next_quick(by_topic, lease_seconds)
+            following = next_quick(by_topic, lease_seconds)
         while (message := following) is not None:
             handler = assignment.handler or by_topic[message.topic]
             if verbose:
@@ -136,10 +136,11 @@ class WorkerThread:
             if scheduler.stopping or watching.watcher:
                 if scheduler.forked:
                     end_child(box.log)
-                was_ours, following = assignment.finish(), None
+                following = None
+                assignment.finish()
             else:
-                was_ours, following = next_quick(by_topic, lease_seconds)
-            if not was_ours:
+                following = next_quick(by_topic, lease_seconds)
+            if following is None and assignment.overrun:
                 return  # it took too long, and the lease keeper has decided already
             count += 1
             if figures is not None:

@@ -173,7 +173,7 @@ def test_quick_messages_are_not_begun_once_things_are_not_as_hoped(why: str) -> 
     messages = [SimpleNamespace(id=1, topic="t"), SimpleNamespace(id=2, topic="t")]
     handlers: Any = {"t": SimpleNamespace(simple=why != "not simple")}
     hoped: Any = {"t": SimpleNamespace(simple=True)}
-    assert Assignment(box, messages, now, loose=True).next_quick(hoped, 30) == (False, messages[0])
+    assert Assignment(box, messages, now, loose=True).next_quick(hoped, 30) is messages[0]
     assignment = Assignment(box, messages, now - (31 if why == "lease" else 0), loose=True)
     if why == "lost":
         assignment.lose([2])
@@ -181,7 +181,8 @@ def test_quick_messages_are_not_begun_once_things_are_not_as_hoped(why: str) -> 
         assignment.began_at = now - 2 * STUCK_SECONDS
     elif why == "no handler":
         handlers = {}
-    assert assignment.next_quick(handlers, 30) == (False, None)
+    assert assignment.next_quick(handlers, 30) is None
+    assert not assignment.overrun
     assert assignment.held() == messages
 
 
@@ -191,8 +192,9 @@ def test_of_a_quick_message_that_was_taken_away_nobody_begins_the_next() -> None
     messages = [SimpleNamespace(id=number, topic="t") for number in range(3)]
     handlers: Any = {"t": SimpleNamespace(simple=True)}
     assignment = Assignment(box, messages, time.monotonic(), loose=True)
-    assert assignment.next_quick(handlers, 30) == (False, messages[0])
-    assert assignment.next_quick(handlers, 30) == (True, messages[1])
+    assert assignment.next_quick(handlers, 30) is messages[0]
+    assert assignment.next_quick(handlers, 30) is messages[1]
     assert assignment.take_handled() == [messages[1]]
-    assert assignment.next_quick(handlers, 30) == (False, None)
+    assert assignment.next_quick(handlers, 30) is None
+    assert assignment.overrun
     assert assignment.held() == [messages[2]]

@@ -141,6 +141,37 @@ def test_work_wakes_a_sleeper(how: str) -> None:
     assert sleeper.answer() is ready
 
 
+def test_a_box_that_is_due_wakes_a_sleeper_when_help_is_called() -> None:
+    """Those who are quick look after the clock between them, until one of them is held up."""
+    parts = idle()
+    sleeper = Sleeper(parts)
+    parts.scheduler.call_help()
+    assert parts.scheduler._changed.sleepers == 1, "nothing can be done yet"
+    parts.box.next_poll = 0.0
+    parts.scheduler.call_help()
+    assert sleeper.answer() is parts.box
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_of_those_who_are_quick_no_more_wake_than_there_are_turns(others: int) -> None:
+    """Whoever is at work comes back in a moment and claims himself, while the other one handles."""
+    parts = idle(threads=3)
+    parts.box.note_cost(1e-6)
+    sleeper = Sleeper(parts)
+    for _ in range(1 + others):
+        parts.box.next_poll = 0.0
+        thread = parts.thread()
+        assert parts.scheduler.next(thread) is parts.box
+    ready = Assignment(parts.box, [message(1), message(2)], time.monotonic(), loose=True)
+    parts.scheduler.answered(
+        thread, parts.box, [ready], asked=2, got=2, progress=parts.scheduler.progress, wakes=parts.box.wakes
+    )
+    if others:
+        assert parts.scheduler._changed.sleepers == 1
+        parts.scheduler.stop()
+    assert sleeper.answer() is (None if others else ready)
+
+
 def test_whoever_takes_work_wakes_the_next_while_there_is_more() -> None:
     parts = idle(threads=3)
     sleepers, ready = [Sleeper(parts, rank) for rank in range(3)], [work(parts, n) for n in range(3)]
