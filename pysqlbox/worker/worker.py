@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Worker"]
 
+#: Running handlers get so long to end, where nothing else is said.
+STOP_SECONDS = 30.0
+
 
 class _Signalled(BaseException):
     """Ends a start in whose midst a signal came."""
@@ -123,7 +126,7 @@ class Worker:
         """Start the threads and return. While the database is down, they start as soon as it is there."""
         self._begin(drain=False).start()
 
-    def stop(self, timeout: Delay | None = 30.0) -> bool:
+    def stop(self, timeout: Delay | None = STOP_SECONDS) -> bool:
         """Claim no more, let running handlers finish within the timeout, release the rest.
 
         Returns whether every handler ended. One that did not keeps its thread; its message goes to others.
@@ -168,7 +171,7 @@ class Worker:
             raise TimeoutError(f"not everything was handled within {counted(limit, 'second')}")
         return self.stats().handled - before
 
-    def run(self, *, stop_timeout: Delay = 30.0) -> None:
+    def run(self, *, stop_timeout: Delay = STOP_SECONDS) -> None:
         """Work until SIGTERM or SIGINT, or stop() from another thread; then stop gracefully.
 
         It waits for a database that is down. A second signal does not wait for the handlers.
@@ -197,12 +200,12 @@ class Worker:
             if run.failure is not None:
                 raise run.failure
 
-    async def run_async(self, *, stop_timeout: Delay = 30.0) -> None:
+    async def run_async(self, *, stop_timeout: Delay = STOP_SECONDS) -> None:
         """Work until the task is cancelled or somebody calls stop(); coroutine handlers run on this loop.
 
         It takes no signals: they are the application's.
         """
-        run = await self._start_async()
+        run = await self._start_async(_seconds(stop_timeout))
         try:
             while not run.stopping:
                 await asyncio.sleep(0.05)
@@ -211,17 +214,18 @@ class Worker:
         if run.failure is not None:
             raise run.failure
 
-    async def _start_async(self) -> WorkerRun:
+    async def _start_async(self, stop_seconds: float | None) -> WorkerRun:
+        """Start; if that is cancelled, handlers that have begun meanwhile get so long to end."""
         run = self._begin(drain=False, loop=asyncio.get_running_loop())
         try:
             await asyncio.to_thread(run.start)
         except asyncio.CancelledError:  # the thread goes on, and would start what nobody stops
-            await asyncio.shield(asyncio.to_thread(run.stop, 0.0, patient=False))
+            await asyncio.shield(asyncio.to_thread(run.stop, stop_seconds, patient=False))
             raise
         return run
 
     async def __aenter__(self) -> Self:
-        await self._start_async()
+        await self._start_async(STOP_SECONDS)
         return self
 
     async def __aexit__(self, *error: object) -> None:

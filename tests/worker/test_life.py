@@ -15,6 +15,7 @@ import pytest
 import pysqlbox
 from pysqlbox import InvalidState
 from pysqlbox.worker import Worker
+from pysqlbox.worker.deployment_run import DeploymentRun
 from pysqlbox.worker.lease_keeper import LeaseKeeper
 from pysqlbox.worker.served_box import ServedBox
 from tests.contract.support import server_now
@@ -431,6 +432,49 @@ def test_an_asynchronous_start_that_is_cancelled_leaves_nothing_running(
     asyncio.run(main())
     assert not worker.is_running
     until(lambda: not threads())
+
+
+def test_a_start_that_is_cancelled_in_its_last_moment_lets_handlers_end(
+    deployment: pysqlbox.Deployment, make: MakeWorker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Threads claim as soon as they run, which may be before whoever started them hears of it."""
+    launch, go_on = DeploymentRun.start, threading.Event()
+
+    def start_and_linger(run: DeploymentRun) -> None:
+        launch(run)
+        go_on.wait(60)
+
+    monkeypatch.setattr(DeploymentRun, "start", start_and_linger)
+    worker = make(boxes=["outbox"])
+    ended: list[int] = []
+
+    async def main() -> None:
+        begun, finish = asyncio.Event(), asyncio.Event()
+
+        @worker.handler("t")
+        async def handle(message: Any) -> None:
+            begun.set()
+            await finish.wait()
+            ended.append(message.id)
+
+        put(deployment.outbox)
+        task = asyncio.create_task(worker.run_async())
+        await begun.wait()
+        task.cancel()
+        for _ in range(60):  # in which it does not end
+            await asyncio.sleep(0.005)
+            assert worker.is_running
+        finish.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    try:
+        asyncio.run(main())
+    finally:
+        go_on.set()
+    assert len(ended) == 1
+    assert status(deployment.outbox, ended[0]) == "Done"
+    assert not worker.is_running
 
 
 def test_a_hook_at_the_end_that_hangs_is_left_behind(
