@@ -461,17 +461,17 @@ def test_a_start_that_is_cancelled_in_its_last_moment_lets_handlers_end(
         task = asyncio.create_task(worker.run_async())
         await begun.wait()
         task.cancel()
-        for _ in range(60):  # in which it does not end
-            await asyncio.sleep(0.005)
-            assert worker.is_running
-        finish.set()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        try:
+            for _ in range(60):  # in which it does not end
+                await asyncio.sleep(0.005)
+                assert worker.is_running
+            finish.set()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        finally:
+            go_on.set()
 
-    try:
-        asyncio.run(main())
-    finally:
-        go_on.set()
+    asyncio.run(main())
     assert len(ended) == 1
     assert status(deployment.outbox, ended[0]) == "Done"
     assert not worker.is_running
