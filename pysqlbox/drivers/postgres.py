@@ -323,8 +323,6 @@ def has_input(descriptor: int) -> bool:
 
 def reset(connection: Connection) -> bool:
     """Bring a connection back to how connect left it; false if it is of no more use."""
-    if connection.closed:
-        return False
     try:
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
             connection.rollback()
@@ -384,7 +382,7 @@ def map_error(error: Exception, target: Target | None = None) -> PysqlboxError:
     message = primary or str(error).strip() or type(error).__name__
     if target is not None:
         message = target.redact(message)
-    if code is not None or (isinstance(error, psycopg.DataError) and target is None):
+    if code is not None or isinstance(error, psycopg.DataError):
         return error_of(code or "22000", message, target)
     where = f"{target}: " if target is not None else ""
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):

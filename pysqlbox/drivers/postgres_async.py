@@ -126,8 +126,6 @@ async def is_alive(connection: Connection, idle_seconds: float) -> bool:  # noqa
 
 async def reset(connection: Connection) -> bool:
     """Bring a connection back to how connect left it; false if it is of no more use."""
-    if connection.closed:
-        return False
     try:
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
             await connection.rollback()

@@ -124,12 +124,11 @@ class Survey:
     ) -> list[StoreBox]:
         """The boxes for which numbers were drawn, or were being drawn the last time."""
         try:
-            with connection.limited_locks(LOCK_SECONDS):
-                drawn = connection.drawn(seen.sequences)
-                moved = {channel for channel, number in drawn.items() if seen.drawn.get(channel) != number}
-                # After the numbers: whoever draws later than that shows the next time.
-                asked = moved | seen.drawing
-                drawing = connection.drawing(seen.sequences, asked) if asked else set()
+            drawn = connection.drawn(seen.sequences, LOCK_SECONDS)
+            moved = {channel for channel, number in drawn.items() if seen.drawn.get(channel) != number}
+            # After the numbers: whoever draws later than that shows the next time.
+            asked = moved | seen.drawing
+            drawing = connection.drawing(seen.sequences, asked, LOCK_SECONDS) if asked else set()
         except PysqlboxError:  # somebody holds a lock, a migration say; these wait, statistics have told
             return []
         now = time.monotonic()

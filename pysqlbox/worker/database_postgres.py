@@ -158,17 +158,19 @@ class PostgresConnection:
 
     @contextlib.contextmanager
     def limited_locks(self, seconds: float) -> Iterator[None]:
-        """Let no call wait longer than that for somebody's lock meanwhile."""
-        self._set_lock_timeout(int(seconds * 1000))
+        """Let no call wait longer than that for somebody's lock meanwhile.
+
+        The calls are one transaction, so that a pooler hands the limit on to nobody.
+        """
+        self._tell(f"BEGIN; SET LOCAL lock_timeout = {int(seconds * 1000)}")
         connection = self._connection
         try:
             yield
         finally:
             if self._connection is connection:
-                self._set_lock_timeout(None)
+                self._tell("COMMIT")
 
-    def _set_lock_timeout(self, milliseconds: int | None) -> None:
-        text = "RESET lock_timeout" if milliseconds is None else f"SET lock_timeout = {milliseconds}"
+    def _tell(self, text: str) -> None:
         try:
             with self.calls.one():
                 self._connected().execute(text.encode(), prepare=False)
@@ -245,21 +247,37 @@ class PostgresConnection:
         rows = self._rows(SEQUENCES, ([schema for schema, _ in names], [name for _, name in names]))
         return {row[1]: keys[row[0] - 1] for row in rows}
 
-    def drawn(self, sequences: Sequences) -> dict[str, int]:
+    def drawn(self, sequences: Sequences, lock_seconds: float) -> dict[str, int]:
         """By box, the last number that was drawn for a message, committed or not."""
         oids = list(sequences)
         parts = [oids[first : first + SEQUENCES_AT_ONCE] for first in range(0, len(oids), SEQUENCES_AT_ONCE)]
-        return {sequences[row[0]]: row[1] for part in parts for row in self._rows(DRAWN, (_array(part),))}
+        return {
+            sequences[row[0]]: row[1]
+            for part in parts
+            for row in self._rows_of_locked(DRAWN, _array(part), lock_seconds)
+        }
 
-    def drawing(self, sequences: Sequences, boxes: set[str]) -> set[str]:
+    def drawing(self, sequences: Sequences, boxes: set[str], lock_seconds: float) -> set[str]:
         """Those of the boxes for which transactions have drawn numbers that have not ended yet."""
         oids = _array(oid for oid, box in sequences.items() if box in boxes)
-        return {sequences[row[0]] for row in self._rows(DRAWING, (oids,))}
+        return {sequences[row[0]] for row in self._rows_of_locked(DRAWING, oids, lock_seconds)}
 
     def _rows(self, text: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
         try:
             with self.calls.one():
                 return self._execute(self._connected().cursor(), text.encode(), values).fetchall()
+        except psycopg.Error as error:
+            self.close()
+            raise postgres.map_error(error) from error
+
+    def _rows_of_locked(self, text: str, oids: str, lock_seconds: float) -> list[tuple[Any, ...]]:
+        """Rows about these oids, waiting no longer than that for a lock: one text, so one transaction."""
+        limit, about = f"SET LOCAL lock_timeout = {int(lock_seconds * 1000)}", text.replace("%s", f"'{oids}'")
+        try:
+            with self.calls.one():
+                cursor = self._connected().execute(f"{limit}; {about}".encode(), prepare=False)
+                cursor.nextset()
+                return cursor.fetchall()
         except psycopg.Error as error:
             self.close()
             raise postgres.map_error(error) from error

@@ -74,7 +74,7 @@ def looped(test: Test) -> Callable[[], None]:
     """Runs a test on a loop of its own."""
 
     def run() -> None:
-        asyncio.run(test())
+        asyncio.run(asyncio.wait_for(test(), 30))
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
     return run
@@ -101,6 +101,7 @@ async def test_a_dead_or_dirty_connection_is_replaced() -> None:
     await pool.give_back(one)
     one.alive = False
     other = await pool.take()
+    assert other is not one
     other.clean = False
     await pool.give_back(other)
     assert (one.closed, other.closed, pool.open) == (True, True, 0)

@@ -28,6 +28,8 @@ class Open:
         (psycopg.errors.DeadlockDetected(), False, True),
         (psycopg.errors.SerializationFailure(), False, True),
         (psycopg.errors.UniqueViolation(), False, False),
+        (psycopg.OperationalError("without a code"), False, False),
+        (ValueError("another's"), False, False),
         (None, False, False),
     ],
 )
@@ -35,6 +37,12 @@ def test_postgres(error: Exception | None, lost: bool, conflict: bool) -> None:
     connection: Any = Open()
     assert postgres.is_lost(connection, error) is lost
     assert postgres.is_conflict(error) is conflict
+
+
+def test_what_is_closed_is_lost_whatever_was_raised() -> None:
+    connection: Any = Open()
+    connection.closed = True
+    assert postgres.is_lost(connection, None)
 
 
 class Dropped(psycopg.errors.InternalError_):

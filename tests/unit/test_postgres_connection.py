@@ -72,6 +72,9 @@ class Raw:
     def fetchall(self) -> list[tuple[Any, ...]]:
         return self.rows
 
+    def nextset(self) -> bool:
+        return True
+
     def close(self) -> None:
         self.closed = True
         if self.close_fails:
@@ -165,11 +168,12 @@ CALLS: dict[str, Callable[[PostgresConnection], Any]] = {
     "settle": lambda connection: settle(connection, 1),
     "call": lambda connection: connection.call("outbox_stats", {}),
     "has_routine": lambda connection: connection.has_routine("worker_report"),
-    "limited_locks": lambda connection: connection._set_lock_timeout(1000),
+    "limited_locks": lambda connection: connection._tell("BEGIN"),
     "database_name": lambda connection: connection.database_name(),
     "listen": lambda connection: connection.listen("LISTEN x", None),
     "setting": lambda connection: connection.setting(BOX, "max_attempts"),
     "rows": lambda connection: connection.add_to_name("x"),
+    "drawn": lambda connection: connection.drawn({1: "outbox"}, 1.0),
     "notify": lambda connection: connection.notify("x"),
 }
 
@@ -299,22 +303,22 @@ def test_locks_are_limited_only_meanwhile(server: Server, connection: PostgresCo
     """Also if what happens meanwhile fails for a reason of its own."""
     with pytest.raises(ZeroDivisionError), connection.limited_locks(1.5):
         raise ZeroDivisionError
-    assert [text for text, _, _ in server.said] == ["SET lock_timeout = 1500", "RESET lock_timeout"]
+    assert [text for text, _, _ in server.said] == ["BEGIN; SET LOCAL lock_timeout = 1500", "COMMIT"]
     assert {prepare for _, _, prepare in server.said} == {False}
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_locks_are_not_reset_on_another_connection(
+def test_a_limit_ends_with_its_connection(
     server: Server, connection: PostgresConnection, again: bool
 ) -> None:
-    """That has no limit yet; and none is opened for it."""
+    """Another one has none to take back; and none is opened for it."""
     server.answers.extend([[], CUT])
     with connection.limited_locks(1.0):
         for _ in range(1 + again):
             with contextlib.suppress(pysqlbox.DatabaseUnavailable):
                 connection.call("outbox_stats", {})
     assert len(server.opened) == 1 + again
-    assert "RESET lock_timeout" not in [text for text, _, _ in server.said]
+    assert "COMMIT" not in [text for text, _, _ in server.said]
 
 
 def test_settings_and_who_may_not_read_them(server: Server, connection: PostgresConnection) -> None:
@@ -357,7 +361,12 @@ def test_tables_that_are_not_there_are_not_asked_for(server: Server, connection:
 def test_sequences_are_read_so_many_at_once(server: Server, connection: PostgresConnection) -> None:
     """One statement locks all that it reads until it ends."""
     sequences = {oid: str(oid) for oid in range(2 * SEQUENCES_AT_ONCE + 1)}
-    connection.drawn(sequences)
-    assert [text[0].count(",") + 1 for _, text, _ in server.said] == [SEQUENCES_AT_ONCE] * 2 + [1]
-    connection.drawing(sequences, {"3"})
-    assert server.said[-1][1] == ("{3}",)
+    connection.drawn(sequences, 0.5)
+    assert [text.count(",", text.index("{"), text.index("}")) + 1 for text, _, _ in server.said] == [
+        SEQUENCES_AT_ONCE, SEQUENCES_AT_ONCE, 1
+    ]  # fmt: skip
+    connection.drawing(sequences, {"3"}, 0.5)
+    assert "'{3}'::oid[]" in server.said[-1][0]
+    for text, values, prepare in server.said:
+        assert text.startswith("SET LOCAL lock_timeout = 500; ")
+        assert (values, prepare) == ((), False), "several statements go together only so"

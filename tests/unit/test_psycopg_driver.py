@@ -54,6 +54,8 @@ class Raw:
         return answer
 
     def _roll_back(self) -> None:
+        if self.closed:
+            raise psycopg.OperationalError("the connection is closed")
         self.rollbacks += 1
         self.on_rollback()
         self.pgconn.transaction_status = TransactionStatus.IDLE
@@ -275,8 +277,9 @@ def test_a_connection_of_no_more_use_is_told(face: Face) -> None:
     connection.on_rollback = closes
     assert not face.reset(connection)
     assert connection.rollbacks == 2
-    assert not face.reset(connection)
-    assert connection.rollbacks == 2, "what is closed is not asked"
+    for status in (TransactionStatus.IDLE, TransactionStatus.UNKNOWN):
+        connection.pgconn.transaction_status = status
+        assert not face.reset(connection), "it was closed before"
 
 
 @pytest.fixture

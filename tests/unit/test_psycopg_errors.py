@@ -73,6 +73,10 @@ def test_errors_without_a_code(
     assert type(postgres.map_error(error, TARGET)) is connecting
 
 
+def test_a_routines_own_words_are_no_fault_that_passes() -> None:
+    assert type(postgres.map_error(Said("P0001", "cache lookup failed for x"))) is PysqlboxError
+
+
 def test_an_error_without_a_text_has_a_name() -> None:
     assert "OperationalError" in str(postgres.map_error(psycopg.OperationalError("")))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,6 +15,7 @@ import pysqlbox
 from pysqlbox.worker.database import Database as WorkerDatabase
 from pysqlbox.worker.database_postgres import PostgresConnection
 from pysqlbox.worker.outcomes import Outcomes
+from tests.deploy.test_postgres import PGBOUNCER, pgbouncer
 from tests.support.database import Database
 from tests.worker.support import OWNER, put, put_many, status, until
 
@@ -43,8 +46,8 @@ USES: dict[str, Callable[[PostgresConnection, pysqlbox.Deployment], Any]] = {
     "tables": lambda it, db: it.tables({"outbox": (db.schema, "outbox")}),
     "written": lambda it, _: it.written((["outbox"], "{1}", "{ready}", "{0}")),
     "sequences": lambda it, db: it.sequences({"outbox": (db.schema, "outbox")}),
-    "drawn": lambda it, _: it.drawn({0: "outbox"}),
-    "drawing": lambda it, _: it.drawing({0: "outbox"}, {"outbox"}),
+    "drawn": lambda it, _: it.drawn({0: "outbox"}, 5.0),
+    "drawing": lambda it, _: it.drawing({0: "outbox"}, {"outbox"}, 5.0),
     "add_to_name": lambda it, _: it.add_to_name(" (x)"),
     "database_name": lambda it, _: it.database_name(),
     "listen": lambda it, _: it.listen('LISTEN "x"', lambda _notify: None),
@@ -105,6 +108,56 @@ def test_a_limit_of_locks_ends_with_its_block_and_with_its_connection(
     assert connection.process is None, "nothing was opened to take back what went with the connection"
 
 
+LIMITED: dict[str, Callable[[PostgresConnection], Any]] = {
+    "call": lambda it: it.call("outbox_stats", {}),
+    "drawn": lambda it: it.drawn({0: "outbox"}, 5.0),
+    "drawing": lambda it: it.drawing({0: "outbox"}, {"outbox"}, 5.0),
+}
+
+
+@pytest.mark.parametrize("use", LIMITED)
+def test_behind_a_pooler_a_limit_of_locks_is_in_nobody_elses_session(db: Database, use: str) -> None:
+    """Which the pooler gives others as soon as a transaction has ended, with whatever was set in it."""
+    if not Path(PGBOUNCER).exists():
+        pytest.skip("pgbouncer is not installed")
+    shown: list[Any] = []
+    with (
+        pgbouncer(db.url) as url,
+        pysqlbox.connect(url, schema=db.schema) as through,
+        psycopg.connect(url, autocommit=True, prepare_threshold=None) as other,
+    ):
+        connection = WorkerDatabase(through).open()
+        assert isinstance(connection, PostgresConnection)
+        with contextlib.closing(connection):
+            connection.call("outbox_stats", {})
+            limit = connection.limited_locks(5.0) if use == "call" else contextlib.nullcontext()
+            with limit:
+                shown.append(other.execute("SHOW lock_timeout").fetchone())
+                LIMITED[use](connection)
+            shown.append(other.execute("SHOW lock_timeout").fetchone())
+    assert shown == [("0",)] * 2
+
+
+def test_sequences_that_somebody_has_locked_are_not_waited_for(
+    connection: PostgresConnection, deployment: pysqlbox.Deployment, db: Database
+) -> None:
+    put(deployment.outbox)
+    sequences = connection.sequences({"outbox": (deployment.schema, "outbox")})
+    if not sequences:
+        pytest.skip("before PostgreSQL 15 sequences tell nothing")
+    before = connection.drawn(sequences, 5.0)
+    assert before["outbox"] >= 1
+    assert connection.drawing(sequences, {"outbox"}, 5.0) == set()
+    (oid,) = sequences
+    name = db.sql(f"SELECT {oid}::regclass::text AS name")[0]["name"]
+    with db.session() as session:
+        session.sql(f"ALTER SEQUENCE {name} CYCLE")
+        with pytest.raises(pysqlbox.DatabaseUnavailable, match="lock timeout"):
+            connection.drawn(sequences, 0.05)
+        session.rollback()
+    assert connection.drawn(sequences, 5.0) == before
+
+
 def test_who_may_not_read_settings_keeps_his_connection(
     connection: PostgresConnection, deployment: pysqlbox.Deployment, db: Database
 ) -> None:
@@ -159,7 +212,6 @@ def test_statements_that_are_gone_are_not_prepared_again_on_a_new_connection(
         if turn == 7:
             raw: Any = connection._connection
             raw.pgconn.exec_(b"DEALLOCATE ALL")  # behind psycopg's back
-    assert connection._connected().prepare_threshold == 5
     connection.close()
     assert connection._connected().prepare_threshold is None
     for _ in range(10):
