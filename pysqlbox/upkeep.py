@@ -19,7 +19,7 @@ from pysqlbox.stores.reports import StoreUpkeep
 from pysqlbox.stores.store import Store
 from pysqlbox.stores.stores import Stores
 from pysqlbox.worker.handlers import seconds
-from pysqlbox.worker.settings import whole
+from pysqlbox.worker.settings import lifetime, whole
 
 __all__ = ["Upkeep"]
 
@@ -230,9 +230,4 @@ def _pause(name: str, value: Delay) -> float:
 
 
 def _lifetime(name: str, value: Delay | None) -> float | None:
-    if value is None:
-        return None
-    number = value.total_seconds() if isinstance(value, timedelta) else value
-    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
-        raise InvalidArgument(f"{name}: must be seconds or a timedelta, not negative")
-    return float(number)
+    return None if value is None else lifetime(name, value)

@@ -16,7 +16,7 @@ from pysqlbox.worker.logs import StoreLog
 from pysqlbox.worker.policies import IdlePolicy, UnknownTopicsPolicy, checked_idle, checked_policy
 from pysqlbox.worker.results import Delay
 
-__all__ = ["DEFAULTS", "Settings", "WorkerOptions", "checked_names", "whole"]
+__all__ = ["DEFAULTS", "Settings", "WorkerOptions", "checked_names", "lifetime", "whole"]
 
 #: Delays that every database takes, in seconds.
 SHORTEST, LONGEST = 0.001, 999_999_999.0
@@ -144,7 +144,7 @@ class Settings:
             handler_timeout=seconds("handler_timeout", given["handler_timeout"]),
             reap_seconds=seconds("reap_seconds", given["reap_seconds"]),
             cleanup_seconds=seconds("cleanup_seconds", given["cleanup_seconds"]),
-            retention=_retention(given["retention"]),
+            retention=int(lifetime("retention", given["retention"])),
             report_seconds=seconds("report_seconds", given["report_seconds"]),
             schedule_seconds=seconds("schedule_seconds", given["schedule_seconds"]),
             listen=given["listen"],
@@ -182,12 +182,12 @@ def checked_names(options: Mapping[str, object]) -> None:
             raise TypeError(f"worker() got an unexpected keyword argument {name!r}{hint}")
 
 
-def _retention(value: Delay) -> int:
-    """Whole seconds, none at all included."""
+def lifetime(name: str, value: Delay) -> float:
+    """How long something is kept, in seconds; not at all is 0."""
     number = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number < float("inf"):
-        raise InvalidArgument("retention: must be seconds or a timedelta, and not negative")
-    return int(number)
+        raise InvalidArgument(f"{name}: must be seconds or a timedelta, not negative")
+    return float(number)
 
 
 def whole(name: str, value: object, least: int, most: int) -> int:

@@ -144,8 +144,7 @@ class Worker:
         limit = _seconds(timeout)
         deadline = None if limit is None else time.monotonic() + limit
         before = self.stats().handled
-        with self._lock:
-            run = self._run
+        run = self._run
         if run is None:
             run = self._begin(drain=True)
             run.start()
@@ -241,8 +240,7 @@ class Worker:
 
     def health(self) -> WorkerHealth:
         """How it is doing, box by box. Nothing is asked of the database for it."""
-        with self._lock:
-            run = self._run
+        run = self._run
         if run is not None:
             return run.health()
         db = self.deployment

@@ -19,7 +19,7 @@ from tests.unit.standins import Parts
         ("boxes", "outbox"), ("boxes", []), ("topics", "t"), ("poll_seconds", None), ("poll_seconds", 0),
         ("max_attempts", -1), ("max_attempts", 2**31), ("max_attempts", True), ("retention", -1),
         ("retention", timedelta(seconds=-1)), ("retention", float("nan")), ("retention", float("inf")),
-        ("retention", "7 days"), ("retention", None), ("name", ""), ("name", "x" * 256), ("name", 5),
+        ("retention", "7 days"), ("retention", None), ("retention", True), ("name", ""), ("name", "x" * 256), ("name", 5),
         ("batch_size", 0), ("batch_size", 10_001), ("batch_size", True), ("lease_seconds", 0),
         ("lease_seconds", 86_401), ("lease_seconds", 1.5), ("lease_seconds", None), ("async_slots", 0),
         ("async_slots", 100_001), ("handler_timeout", 0), ("reap_seconds", -1), ("cleanup_seconds", 0),

@@ -469,14 +469,14 @@ def test_every_worker_is_told_of_forks(it: It) -> None:
 # Under the lock
 
 
-@pytest.mark.parametrize("what", ["stats", "figures", "health", "measure", "start", "drain", "forget"])
+@pytest.mark.parametrize("what", ["stats", "figures", "measure", "start", "forget"])
 def test_nobody_looks_while_a_run_ends_or_begins(it: It, what: str) -> None:
     """What it counted is in the run or in the past, never in both or in neither."""
     it.next.tally.figures = Figures()
     other: Any = SimpleNamespace(tallies=list)
     ways: dict[str, Callable[[], Any]] = {
-        "stats": it.stats, "figures": it.figures, "health": it.health, "measure": it.measure,
-        "start": it.start, "drain": it.drain, "forget": lambda: it._forget(other),
+        "stats": it.stats, "figures": it.figures, "measure": it.measure,
+        "start": it.start, "forget": lambda: it._forget(other),
     }  # fmt: skip
     ended = threading.Event()
 

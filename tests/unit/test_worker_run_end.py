@@ -80,7 +80,7 @@ def test_others_get_what_was_not_begun_while_handlers_go_on(make_run: MakeRun, g
     """Also what a claim brings that was under way."""
     run = begun(make_run, gate)
     run.parts.scheduler.ready.append(work(run, 2))
-    stopping = threading.Thread(target=run.stop, args=(PATIENCE,))
+    stopping = threading.Thread(target=run.stop, args=(None,), daemon=True)
     stopping.start()
     comes(lambda: (2, "release") in run.settled)
     run.parts.scheduler.ready.append(work(run, 3))

@@ -89,7 +89,12 @@ def scripted(it: It, monkeypatch: pytest.MonkeyPatch, *works: Any) -> list[float
     """Lets the thread run through these; how long it has paused in between."""
     following, paused = iter(works), list[float]()
     monkeypatch.setattr(it.scheduler, "next", lambda _thread: next(following, None))
-    monkeypatch.setattr(it.scheduler, "pause", lambda seconds: paused.append(seconds))
+
+    def pause(seconds: float) -> None:
+        assert it.thread.assignment is None, "the lease keeper would extend it"
+        paused.append(seconds)
+
+    monkeypatch.setattr(it.scheduler, "pause", pause)
     it.thread.run()
     return paused
 
@@ -162,7 +167,7 @@ def test_nothing_is_taken_while_it_stops(it: It) -> None:
     it.scheduler.ready.append(it.work(1))
     it.scheduler.stopping = True
     it.thread._work(None)
-    assert it.called == []
+    assert (it.called, len(it.scheduler.ready)) == ([], 1)
 
 
 def test_when_little_is_left_it_asks_for_more(it: It) -> None:
@@ -365,12 +370,21 @@ def test_figures_of_quick_messages_count_each_once(it: It) -> None:
 
 @pytest.mark.parametrize("verbose", [True, False])
 def test_every_quick_message_is_logged_where_somebody_reads(
-    it: It, caplog: pytest.LogCaptureFixture, verbose: bool
+    it: It, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, verbose: bool
 ) -> None:
+    """Where nobody does it costs nothing."""
     it.handler()
+    info, asked = it.box.log.info, list[int]()
+
+    def told(*arguments: Any, **more: Any) -> None:
+        asked.append(1)
+        info(*arguments, **more)
+
+    monkeypatch.setattr(it.box.log, "info", told)
     caplog.set_level(logging.INFO if verbose else logging.WARNING, "pysqlbox.worker")
     it.thread._work(it.work(1, 2, loose=True))
-    assert len([r for r in caplog.records if "t message" in r.getMessage()]) == (2 if verbose else 0)
+    assert len([r for r in caplog.records if "t message" in r.getMessage()]) == len(asked)
+    assert len(asked) == (2 if verbose else 0)
 
 
 def test_what_a_quick_handler_takes_is_decoded(it: It) -> None:
