@@ -151,6 +151,14 @@ class WorkerRun(ABC):
             self._coroutines.run(answer)
 
     def _launch(self, scheduler: Scheduler) -> None:
+        """Begin. Where that fails, for want of threads or by Ctrl-C, nothing is left that runs."""
+        try:
+            self._begin(scheduler)
+        except BaseException:
+            self.stop(0.0)
+            raise
+
+    def _begin(self, scheduler: Scheduler) -> None:
         with self._lock:
             if self._stopping.is_set():
                 return
@@ -178,11 +186,15 @@ class WorkerRun(ABC):
 
     def _add_thread(self, scheduler: Scheduler, handling: Handling, exchange: Exchange) -> None:
         thread = WorkerThread(scheduler, handling, exchange, self._coroutines, len(self._threads))
-        if self._measured:
-            thread.tally.figures = Figures()
         self._threads.append(thread)
+        if self._measured:  # now, since whoever says so meanwhile has seen the thread, or is seen here
+            thread.tally.figures = Figures()
+        try:
+            self._workers.append(self._spawn(str(len(self._workers) + 1), thread.run))
+        except BaseException:  # there may be no thread more
+            self._threads.remove(thread)
+            raise
         scheduler.joined()
-        self._workers.append(self._spawn(str(len(self._workers) + 1), thread.run))
 
     def _replace(self) -> None:
         """Start another thread for one that hangs."""

@@ -94,6 +94,59 @@ def test_a_drain_ends_whenever_it_was_asked_for(make_run: MakeRun, when: str) ->
     comes(lambda: run.stopping)
 
 
+def test_who_begins_to_measure_while_a_thread_is_added_sees_it(make_run: MakeRun) -> None:
+    run = make_run()
+
+    class Threads(list[Any]):
+        def append(self, thread: Any) -> None:
+            run.measure()
+            super().append(thread)
+
+    run._threads = Threads()
+    run.start()
+    assert run._threads[0].tally.figures is not None
+
+
+@pytest.mark.parametrize("which", ["2", "keeper", "helper"])
+def test_a_launch_that_fails_leaves_nothing(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, which: str
+) -> None:
+    """The process may have as many threads as it is allowed."""
+    told: list[str] = []
+    run = make_run(threads=2, hooks=Hooks(on_stop=[lambda: told.append("stop")]))
+    run.to_help["helper"] = bool
+    crowded(monkeypatch, run, which)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        run.start()
+    assert run.told == [run]
+    assert told == ["stop"]
+    assert not any(thread.is_alive() for thread in [*run._workers, *run._helpers])
+
+
+def test_a_thread_that_cannot_be_replaced_is_not_counted(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a worker whose threads all hang would go on claiming."""
+    run = make_run()
+    run.start()
+    crowded(monkeypatch, run, "2")
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        run._replace()
+    assert (len(run._threads), len(run._workers), run.parts.scheduler._active) == (1, 1, 1)
+
+
+def crowded(monkeypatch: pytest.MonkeyPatch, run: Run, which: str) -> None:
+    """Lets one of the run's threads not begin."""
+    spawn = run._spawn
+
+    def failing(name: str, target: Any) -> threading.Thread:
+        if name == which:
+            raise RuntimeError("can't start new thread")
+        return spawn(name, target)
+
+    monkeypatch.setattr(run, "_spawn", failing)
+
+
 def test_a_drain_waits_for_a_launch(make_run: MakeRun) -> None:
     """Otherwise neither of the two might tell the scheduler."""
     run = make_run()
