@@ -173,7 +173,7 @@ def test_threads_have_so_long_to_end(make_run: MakeRun, monkeypatch: pytest.Monk
     given: list[float] = []
     monkeypatch.setattr(run._workers[0], "join", given.append)
     run.stop(0.0)
-    assert 0 < given[0] <= worker_run.SETTLE_AT_MOST + worker_run.CUT_AT_MOST
+    assert 0 <= given[0] <= worker_run.SETTLE_AT_MOST + worker_run.CUT_AT_MOST
 
 
 # Once
@@ -311,7 +311,7 @@ def test_hooks_have_what_is_left_of_the_timeout(make_run: MakeRun, monkeypatch: 
     run, until = hooked(make_run, monkeypatch)
     before = time.monotonic()
     run.stop(1000)
-    assert 1000 <= until[0] - before <= 1000 + 2 * worker_run.SETTLE_AT_MOST
+    assert before <= until[0] - 1000 - worker_run.SETTLE_AT_MOST <= time.monotonic()
 
 
 @pytest.mark.parametrize("why", ["hurry", "timeout"])
@@ -319,9 +319,9 @@ def test_hooks_have_a_little_time_in_any_case(
     make_run: MakeRun, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     run, until = hooked(make_run, monkeypatch)
+    before = time.monotonic()
     run.stop(1000 if why == "hurry" else 0.0, lambda: why == "hurry")
-    left = until[0] - time.monotonic()
-    assert 0 < left <= worker_run.SETTLE_AT_MOST
+    assert before <= until[0] - worker_run.SETTLE_AT_MOST <= time.monotonic()
 
 
 def test_a_hook_that_fails_costs_the_others_nothing(
