@@ -420,7 +420,7 @@ def test_a_start_that_is_cancelled_is_stopped(it: It) -> None:
     it.next.starting = start
 
     async def main() -> None:
-        task = asyncio.create_task(it.run_async())
+        task = asyncio.create_task(it.run_async(stop_timeout=3))
         await come(starting)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -428,7 +428,7 @@ def test_a_start_that_is_cancelled_is_stopped(it: It) -> None:
         go_on.set()
 
     asyncio.run(main())
-    assert it.next.stopped == [(0.0, False)]
+    assert it.next.stopped == [(3, False)]
     assert not running(it)
 
 
