@@ -60,7 +60,7 @@ _KEPT_COLUMNS, _KEPT_LENGTH = 4, 10_000
 #: What a server answers who connects wrongly; libpq keeps no SQLSTATE of that, only the text.
 _REFUSED = re.compile(r"authentication failed|(database|role) \".*\" does not exist|no pg_hba.conf entry")
 _WHETHER_IT_RUNS = re.compile(r"\s*Is the server running[^?]*\?\s*")
-_TRANSIENT = {"40001", "40P01", "55P03", "57P01", "57P02", "57P03", "57P05", "53300", "57014", "25P03"}
+_TRANSIENT = _CONFLICTS | {"57P01", "57P02", "57P03", "57P05", "53300", "57014", "25P03", "25P04"}
 
 
 def _fast(name: str, loader: type[Loader]) -> type[Loader]:
@@ -410,7 +410,7 @@ def error_of(code: str, message: str, target: Target | None = None) -> PysqlboxE
             "an argument must be of its parameter's type, and one is malformed or out of range"
             f" (SQLSTATE {code})"
         )
-    if code in _TRANSIENT or code in _CONFLICTS or code.startswith("08") or _is_dropped(code, message):
+    if code in _TRANSIENT or code.startswith("08") or _is_dropped(code, message):
         return DatabaseUnavailable(f"{where}{message}; {outage_advice(target)}")
     return PysqlboxError(f"{where}{message} (SQLSTATE {code}); {UNFORESEEN}")
 

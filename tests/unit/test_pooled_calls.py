@@ -180,6 +180,10 @@ def test_what_does_not_pass_is_not_tried_again(world: World) -> None:
         world.call(repeat=True)
     assert world.done == ["take", "give back"]
     assert caught.value.store == "shop"
+    world.answers.append(psycopg.errors.DatabaseDropped("the database was dropped"))
+    with pytest.raises(pysqlbox.PysqlboxError, match="dropped"):
+        world.call(repeat=True)
+    assert world.done[2:] == ["take", "discard", "purge"]
 
 
 def test_attempts_are_counted(world: World) -> None:

@@ -42,6 +42,8 @@ class Said(psycopg.Error):
         ("22003", InvalidArgument, PysqlboxError),
         ("57014", DatabaseUnavailable, DatabaseUnavailable),
         ("40001", DatabaseUnavailable, DatabaseUnavailable),
+        ("25P03", DatabaseUnavailable, DatabaseUnavailable),
+        ("25P04", DatabaseUnavailable, DatabaseUnavailable),
         ("55P03", DatabaseUnavailable, DatabaseUnavailable),
         ("08006", DatabaseUnavailable, DatabaseUnavailable),
         ("53300", DatabaseUnavailable, DatabaseUnavailable),
