@@ -132,3 +132,30 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
 
     assert _child(right) == 0
     threaded.shut_down()
+
+
+def test_who_was_cancelled_hears_nothing_of_what_failed_meanwhile() -> None:
+    """And there is nothing to undo."""
+    begun, go = threading.Event(), threading.Event()
+
+    def fails(*_: Any, **__: Any) -> Any:
+        begun.set()
+        go.wait(10)
+        raise ConnectionRefusedError("refused")
+
+    driver = Driver()
+    driver.connect = fails  # type: ignore[method-assign]  # it hangs, and then fails
+
+    async def main() -> None:
+        threaded = _threaded(driver)
+        target: Any = None
+        task = asyncio.ensure_future(threaded.connect(target))
+        assert await asyncio.to_thread(begun.wait, 10)
+        task.cancel()
+        await asyncio.sleep(0)
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        threaded.shut_down()
+
+    asyncio.run(main())
