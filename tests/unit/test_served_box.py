@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pysqlbox.worker.handlers import Handler
 from pysqlbox.worker.served_box import (
     DROWSY_AFTER,
     EAGER_SECONDS,
@@ -89,6 +90,20 @@ def test_quick_messages_are_claimed_for_more_than_one_thread() -> None:
         assert box.claim_size(1) == size, (batch, cost)
 
 
+def test_what_is_quick_goes_by_batches_but_never_by_very_large_ones() -> None:
+    """50 in 5 ms are quick wherever batches are larger, and 20 where batches are small."""
+    for batch_size, cost, size in ((200, 0.0001, 50), (10, 0.00025, 20)):
+        box = served(threads=8, batch_size=batch_size)
+        box.note_cost(cost)
+        assert box.claim_size(1) == size
+
+
+def test_no_claim_asks_for_more_than_a_claim_may() -> None:
+    box = served(threads=100, batch_size=1000)
+    box.note_cost(0.00011)
+    assert box.claim_size(1) == MOST
+
+
 def test_of_slow_messages_so_many_are_claimed_as_can_be_begun_soon() -> None:
     box = served(threads=8)
     box.note_cost(0.005)
@@ -125,12 +140,49 @@ def test_the_latest_times_weigh_most_and_what_is_surely_slow_counts_at_once() ->
     assert (interrupted, box.claim_size(1)) == (1 + 8 * 7, 1)
     box.note_cost(0.0)
     assert box.claim_size(1) == 1, "one quick message does not make it quick"
+    steady = served(threads=8)
+    steady.note_cost(0.015)
+    steady.note_cost(0.028)
+    assert steady.claim_size(1) == 1 + 8, "it is no slower than it was"
 
 
 def test_what_takes_no_time_that_a_clock_shows_is_divided_by_all_the_same() -> None:
     box = served()
     box.note_cost(0.0)
     assert box.claim_size(1) == 200
+
+
+@pytest.mark.parametrize("topics", [None, ["t", "limited", "nobody's"]])
+def test_while_a_handler_is_saturated_only_the_others_topics_are_claimed(topics: list[str] | None) -> None:
+    """Its messages wait in the database, where another worker finds them."""
+    box = served()
+    assert box.claim_topics() is None
+    for topic, concurrency in (("limited", 1), ("free", None)):
+        box.handlers.add(Handler(topic, nothing, concurrency=concurrency))
+    box.topics = topics
+    assert box.claim_topics() == topics
+    box.handlers.by_topic["limited"].active = 1
+    assert box.claim_topics() == (["t", "free"] if topics is None else ["t", "nobody's"])
+
+
+def test_whatever_moves_is_remembered() -> None:
+    """For health(), and for the watch that says when nothing does."""
+    box = served()
+    assert (box.claimed_at, box.settled_at) == (None, None)
+    box.moved_at = 0.0
+    box.note_cost(0.1)
+    costs, box.moved_at = box.moved_at, 0.0
+    box.note_settled()
+    settles, box.moved_at = box.moved_at, 0.0
+    box.note_claim(1, all_topics=False)
+    assert min(costs, settles, box.moved_at) > 0.0
+    box.moved_at = 0.0
+    box.note_claim(0, all_topics=True)
+    assert box.moved_at == 0.0
+    now = time.time()
+    for at in (box.claimed_at, box.settled_at):
+        assert at is not None
+        assert now - 600 < at <= now
 
 
 # When to ask
@@ -156,6 +208,8 @@ def test_one_thread_asks_at_a_time_unless_there_is_surely_more() -> None:
     box.next_poll, box.full = 100.0, True
     box.being_asked(100.0)
     assert box.next_poll == 100.0
+    box.ask_later(100.0)
+    assert (box.next_poll, box.full) == (100.5, False)
 
 
 def test_a_full_claim_is_followed_at_once_and_another_after_a_moment() -> None:
