@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 import pysqlbox
 from pysqlbox.worker.assignment import Assignment
 from pysqlbox.worker.exchange import LAST_PAUSE
+from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.outcomes import Outcomes
+from pysqlbox.worker.served_box import EMPTY_CLAIMS, NEVER
 from pysqlbox.worker.settings import Settings
 from tests.unit.standins import Connection, Parts, message
 
@@ -252,6 +255,83 @@ def run(parts: Parts, *messages: Any) -> list[tuple[list[int], int]]:
     assert parts.scheduler.next(thread) is parts.box
     parts.exchange.run(thread, parts.box)
     return asked
+
+
+def test_what_a_claim_brings_is_ready_and_what_was_settled_with_it_is_there() -> None:
+    """Also of a worker that serves some topics only, and after an outage."""
+    for topics in (None, ["t"]):
+        parts = Parts()
+        parts.box.topics, parts.box.failures = topics, 3
+        noted(parts, 7)
+        assert [(acks, claim > 0) for acks, claim in run(parts, message(1), message(2))] == [([7], True)]
+        assert [each.id for one in parts.scheduler.ready for each in one.held()] == [1, 2]
+        assert (not parts.box.outcomes, parts.box.failures) == (True, 0)
+        assert None not in {parts.box.claimed_at, parts.box.settled_at}
+
+
+@pytest.mark.parametrize("saturated", [False, True])
+def test_more_is_asked_on_a_connection_that_has_claimed(
+    saturated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By those who have several deployments; where nothing was claimed there is nothing to be told of."""
+    parts = Parts()
+    parts.handler("t", lambda _message: None, concurrency=1).active = int(saturated)
+    told: list[Any] = []
+    monkeypatch.setattr(parts.exchange, "_claimed", lambda *facts: told.append(facts))
+    found = message(1)
+    run(parts, found)
+    assert told == ([] if saturated else [(parts.box, parts.connection, [found])])
+
+
+@pytest.mark.parametrize("drowsy", [False, True])
+def test_only_before_it_sleeps_it_asks_when_to_get_up(drowsy: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts(settings=Settings(poll_seconds=60.0, idle="sleep"))
+    box = parts.box
+    box._empty_claims = EMPTY_CLAIMS
+    box.last_work = time.monotonic() - (600 if drowsy else 0)
+    monkeypatch.setattr("pysqlbox.worker.exchange.alarm", lambda *_: NEVER)
+    box.next_poll = 0.0
+    run(parts)
+    assert box.asleep is drowsy
+
+
+def test_a_worker_that_cannot_see_when_to_get_up_stays_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts = Parts()
+
+    def denied(*_: Any) -> float:
+        raise pysqlbox.AccessDenied("no right")
+
+    monkeypatch.setattr("pysqlbox.worker.exchange.alarm", denied)
+    parts.exchange._set_alarm(parts.box)
+    assert parts.box.alarm is None
+    assert "does not sleep, for it cannot see when to get up: no right" in caplog.text
+
+
+def test_what_was_lost_by_a_claim_is_counted() -> None:
+    parts = Parts()
+    parts.held = [Assignment(parts.box, [message(1)], time.monotonic())]
+    run(parts, message(1, attempt=1))
+    assert parts.tally.lost == 1
+
+
+@pytest.mark.parametrize(("kind", "waited"), [("outbox", 5.0), ("inbox", 2.0)])
+def test_where_figures_are_kept_a_message_has_waited_since_it_came(kind: str, waited: float) -> None:
+    """To the inbox it came when it was first seen, wherever that was made."""
+    parts = Parts()
+    parts.box.queue.kind = kind  # type: ignore[misc,assignment]
+    parts.tally.figures = Figures()
+    claimed_at = datetime(2026, 5, 1, tzinfo=UTC)
+    run(
+        parts,
+        message(
+            1, created_at=claimed_at - timedelta(seconds=5), first_seen_at=claimed_at - timedelta(seconds=2),
+            last_error=None, due_at=None, locked_until=claimed_at + timedelta(seconds=30),
+        ),
+    )  # fmt: skip
+    figures = parts.tally.figures[parts.box.key, "t"]
+    assert (figures.claimed, figures.waiting.total) == (1, waited)
 
 
 def test_a_worker_that_stops_settles_and_claims_nothing_more() -> None:
