@@ -10,7 +10,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 from pysqlbox.arguments import Delay
 from pysqlbox.errors import InvalidArgument, InvalidState
@@ -23,6 +23,7 @@ __all__ = ["Manager"]
 
 _log = logging.getLogger("pysqlbox.manager")
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Part = TypeVar("_Part", Worker, Upkeep)
 
 
 class Manager:
@@ -65,7 +66,8 @@ class Manager:
         try:
             for function in self._on_start:
                 _call(function)
-            for part in (*self.upkeep, *self.workers):
+            parts: list[Upkeep | Worker] = [*self.upkeep, *self.workers]
+            for part in parts:
                 if self._running:
                     part.start()
         except BaseException:
@@ -126,7 +128,7 @@ class Manager:
                 upkeep.start()
             for worker in self.workers:
                 if self._running:
-                    await worker._start_async()  # its friend
+                    await worker._start_async(self._timeout)  # its friend
         except BaseException:
             await self._stop_async()
             raise
@@ -162,15 +164,15 @@ class Manager:
             return was_running
 
     def _stop_all(self, timeout: float) -> bool:
-        parts = [*self.workers, *self.upkeep]
+        parts: list[Worker | Upkeep] = [*self.workers, *self.upkeep]
         if not parts:
             return True
         with ThreadPoolExecutor(len(parts), "pysqlbox-stop") as pool:
             return all(list(pool.map(lambda part: part.stop(timeout), parts)))
 
 
-def _several(name: str, given: Any, kind: type[Any]) -> list[Any]:
-    found = [given] if isinstance(given, kind) else list(given)
+def _several(name: str, given: _Part | Iterable[_Part], kind: type[_Part]) -> list[_Part]:
+    found = [given] if isinstance(given, kind) else list(cast("Iterable[_Part]", given))
     for each in found:
         if not isinstance(each, kind):
             raise InvalidArgument(f"{name}: must be {kind.__name__}, not {type(each).__name__}")
