@@ -14,7 +14,7 @@ import pytest
 from pysqlbox import DatabaseUnavailable, InvalidState
 from pysqlbox.async_pool import AsyncPool
 from pysqlbox.drivers import parse_url
-from tests.unit.test_pool import _child
+from tests.unit.forked import child
 
 #: Threads of a test runner, say.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -269,7 +269,7 @@ def test_a_forked_child_uses_nothing_of_its_parents(uses: str) -> None:
             assert asyncio.run(pool.take()) is not parents
         return os.getpid() != here and not parents.closed
 
-    assert _child(right) == 0
+    assert child(right) == 0
     assert kept() is parents
 
 
@@ -285,4 +285,4 @@ def test_a_forked_child_never_collects_what_is_its_parents() -> None:
         pool.close()
         return kept() is not None
 
-    assert _child(right) == 0
+    assert child(right) == 0

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +12,7 @@ import pytest
 from pysqlbox import DatabaseUnavailable, InvalidArgument, InvalidState
 from pysqlbox.drivers import parse_url
 from pysqlbox.pool import Pool
+from tests.unit.forked import child
 
 #: Threads of a test runner, say.
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
@@ -202,18 +200,6 @@ def test_purging_leaves_what_is_in_use() -> None:
     assert pool.open == 1
 
 
-def _child(right: Callable[[], bool]) -> int:
-    """What a child process ends with; one that waits for a lock that nobody will let go of is ended."""
-    child = os.fork()
-    if child == 0:
-        signal.alarm(10)
-        try:
-            os._exit(0 if right() else 1)
-        finally:
-            os._exit(2)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
 @pytest.mark.parametrize("state", ["idle", "lock held"])
 def test_a_forked_child_uses_nothing_of_its_parents(state: str) -> None:
     """Neither its connections, which two processes would speak on, nor a lock that nobody will let go of."""
@@ -241,7 +227,7 @@ def test_a_forked_child_uses_nothing_of_its_parents(state: str) -> None:
     if state == "lock held":
         holder.start()
         assert held.wait(10)
-    ended = [_child(uses), _child(closes)]
+    ended = [child(uses), child(closes)]
     go.set()
     if state == "lock held":
         holder.join(10)
@@ -262,7 +248,7 @@ def test_a_forked_child_never_collects_what_is_its_parents() -> None:
         pool.take()
         return kept() is not None
 
-    assert _child(right) == 0
+    assert child(right) == 0
 
 
 def test_what_is_not_the_pools_is_closed_and_makes_no_room() -> None:

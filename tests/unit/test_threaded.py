@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pysqlbox.drivers.threaded import Threaded
-from tests.unit.test_pool import _child
+from tests.unit.forked import child
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
@@ -130,7 +130,7 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
         threaded.close(mine)
         return mine.closed.wait(5) and threads is threaded._threads and os.getpid() != here
 
-    assert _child(right) == 0
+    assert child(right) == 0
     threaded.shut_down()
 
 
