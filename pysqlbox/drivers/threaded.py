@@ -61,7 +61,7 @@ class Threaded:
 
     async def reset(self, connection: Any) -> bool:
         """Bring a connection back to autocommit without a transaction; false if it is of no more use."""
-        if connection.autocommit:  # there is nothing to roll back, so nobody is asked
+        if connection.closed or connection.autocommit:  # nothing to roll back, so nobody is asked
             return self._driver.reset(connection)
         return await self._in_thread(lambda: self._driver.reset(connection))
 

@@ -20,10 +20,11 @@ class Connection:
 
     def __init__(self) -> None:
         self.autocommit = True
-        self.closed = threading.Event()
+        self.closed = False
+        self.ended = threading.Event()
 
     def close(self) -> None:
-        self.closed.set()
+        self.ended.set()
         raise OSError("the network is away")
 
 
@@ -92,11 +93,29 @@ def test_the_event_loop_waits_for_nothing_that_may_ask_the_server() -> None:
     assert [what for what, here in driver.asked if here] == ["is_alive", "reset"]
 
 
+def test_what_its_user_has_closed_is_of_no_more_use() -> None:
+    """pyodbc answers nothing about it but that it is closed."""
+
+    class Closed(Connection):
+        @property
+        def autocommit(self) -> bool:
+            raise OSError("Attempt to use a closed connection.")
+
+        @autocommit.setter
+        def autocommit(self, value: bool) -> None:
+            """As it was."""
+
+    driver, connection = Driver(), Closed()
+    connection.closed = True
+    assert asyncio.run(_threaded(driver).reset(connection))
+    assert driver.asked == [("reset", True)]
+
+
 def test_what_cannot_even_be_closed_costs_no_thread(caplog: pytest.LogCaptureFixture) -> None:
     threaded = _threaded(Driver())
     connection = Connection()
     threaded.close(connection)
-    assert connection.closed.wait(10)
+    assert connection.ended.wait(10)
     ended = threaded._pool().submit(threaded._close, connection)
     assert ended.result(10) is None
     threaded.shut_down()
@@ -114,7 +133,7 @@ def test_threads_are_let_go_of_and_come_again_for_a_late_connection() -> None:
         threads.submit(int)
     late = Connection()
     threaded.close(late)
-    assert late.closed.wait(10)
+    assert late.ended.wait(10)
     threaded.shut_down()
 
 
@@ -128,7 +147,7 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
         threaded.close(mine)
         threads = threaded._threads
         threaded.close(mine)
-        return mine.closed.wait(5) and threads is threaded._threads and os.getpid() != here
+        return mine.ended.wait(5) and threads is threaded._threads and os.getpid() != here
 
     assert child(right) == 0
     threaded.shut_down()
