@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -228,6 +229,59 @@ def test_whoever_counts_hears_of_failures_too() -> None:
     refuse(parts)
     parts.exchange.settle(parts.box)
     assert told == [("outbox", True, False, gone), ("outbox", True, False, None)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_whoever_watches_hears_of_it_where_nobody_counts(
+    fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = Parts()
+    told: list[Any] = []
+    watcher = SimpleNamespace(
+        exchanged=lambda box, outcomes, messages, _took, error: told.append(
+            (box, acked(outcomes), messages, error)
+        )
+    )
+    monkeypatch.setattr("pysqlbox.watching.watcher", watcher)
+    noted(parts, 1)
+    gone = pysqlbox.DatabaseUnavailable("gone")
+    if fails:
+        refuse(parts, 1, error=gone)
+    parts.exchange.settle(parts.box)
+    assert told == [(parts.box, [1], [], gone if fails else None)]
+
+
+def test_a_database_that_was_not_away_does_not_answer_again(caplog: pytest.LogCaptureFixture) -> None:
+    parts = Parts()
+    noted(parts, 1)
+    with caplog.at_level(logging.INFO):
+        parts.exchange.settle(parts.box)
+    assert caplog.records == []
+
+
+def test_a_claim_without_results_settles_nothing() -> None:
+    """Else a drain would go on for ever: with each settlement more may be claimable."""
+    parts = Parts()
+    before = parts.scheduler.progress
+    run(parts)
+    assert (parts.scheduler.progress, parts.box.settled_at) == (before, None)
+
+
+def test_what_is_settled_while_the_box_sleeps_wakes_it() -> None:
+    """A retry has a due time that it does not know of."""
+    for asleep in (True, False):
+        parts = Parts()
+        noted(parts, 1)
+        parts.box.asleep, parts.box.next_poll = asleep, NEVER
+        parts.exchange.settle(parts.box)
+        assert (parts.box.next_poll < NEVER) is asleep
+
+
+def test_messages_that_were_never_tried_are_looked_for_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There may be thousands of assignments, and claims by the hundred."""
+    parts = Parts()
+    monkeypatch.setattr(parts.exchange, "_held", None)
+    assert parts.exchange._note_lost(parts.box, [message(1), message(2)]) == 0
 
 
 def test_a_message_claimed_again_is_lost_where_it_was_held_before() -> None:
