@@ -238,10 +238,12 @@ class Exchange:
         elif box.refused_at is None:
             box.refused_at = now
         keeping = box.refused_at is not None and now - box.refused_at < self._lease_seconds
+        kept = False
         for part, reason in refused:
             if keeping and not isinstance(reason, InvalidArgument):
                 box.outcomes.give_back(part)
+                kept = True
             else:
                 box.log.error("%s: %r is left to its lease: %s", box.name, part, reason)
-        if box.outcomes and keeping:
+        if kept:
             self._retreat(box)

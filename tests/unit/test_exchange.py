@@ -105,14 +105,20 @@ def test_an_outage_is_told_of_once_and_its_end_too(caplog: pytest.LogCaptureFixt
     assert (parts.box.failures, len(parts.box.outcomes)) == (0, 0)
 
 
-def test_while_the_worker_ends_no_pause_is_long() -> None:
+@pytest.mark.parametrize("ends", [False, True])
+def test_only_while_the_worker_ends_no_pause_is_long(ends: bool) -> None:
     parts = Parts()
     noted(parts, 1)
     refuse(parts, 1, error=pysqlbox.DatabaseUnavailable("gone"))
-    parts.scheduler.stop()
+    if ends:
+        parts.scheduler.stop()
     parts.box.failures, parts.box.failed_at = 50, time.monotonic() - 600
+    before = time.monotonic()
     parts.exchange.settle(parts.box)
-    assert parts.box.next_poll <= time.monotonic() + LAST_PAUSE
+    if ends:
+        assert parts.box.next_poll <= time.monotonic() + LAST_PAUSE
+    else:
+        assert parts.box.next_poll >= before + 2
 
 
 def test_of_many_the_one_that_is_refused_is_found() -> None:
@@ -169,6 +175,29 @@ def test_what_is_refused_for_its_own_sake_is_not_kept(caplog: pytest.LogCaptureF
     assert not parts.box.outcomes
     assert "left to its lease" in caplog.text
     assert parts.box.failures == 0, "it is nobody else's fault"
+
+
+def test_what_others_finish_meanwhile_is_no_reason_to_leave_the_database_alone() -> None:
+    """It was one result's own fault: the database is there, as health() is to say."""
+    parts = Parts()
+    noted(parts, dead=(5,))
+
+    def on_settle(_outcomes: Outcomes, _claim: int) -> list[Any]:
+        noted(parts, 1)
+        raise pysqlbox.InvalidArgument("error: must be text")
+
+    parts.connection.on_settle = on_settle
+    parts.exchange.settle(parts.box)
+    assert (acked(parts.box.outcomes), parts.box.failures) == ([1, 1], 0)
+
+
+def test_where_others_go_through_an_older_refusal_is_over() -> None:
+    parts = Parts()
+    noted(parts, 1, 2)
+    refuse(parts, 1)
+    parts.box.refused_at = 0.0
+    parts.exchange.settle(parts.box)
+    assert parts.box.refused_at is None
 
 
 def test_an_outage_amid_refusals_keeps_what_it_met() -> None:

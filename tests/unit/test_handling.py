@@ -19,6 +19,10 @@ from pysqlbox.worker.transactions import LeaseLost
 from tests.unit.standins import Parts, message
 
 
+def nothing(_message: Any) -> None:
+    """A handler that does nothing."""
+
+
 def results(parts: Parts) -> list[tuple[object, object]]:
     """What is noted other than done."""
     return [(record["id"], record["result"]) for record in parts.box.outcomes.others]
@@ -174,6 +178,26 @@ def test_of_a_group_nothing_is_begun_behind_what_comes_again(
     group = [message(1, group_id="g"), message(2, group_id="g")]
     parts.handle(Assignment(parts.box, group, time.monotonic()))
     assert (handled, results(parts)) == (begun, noted)
+
+
+@pytest.mark.parametrize("on_loop", [False, True])
+def test_what_is_of_the_other_kind_goes_where_it_can_be_called(on_loop: bool) -> None:
+    """With what waits behind it; where there is no loop at all, whoever has it sees to that."""
+    parts = Parts()
+    added: list[Any] = []
+
+    async def coroutine(_message: Any) -> None:
+        """Never called."""
+
+    parts.handler("other", nothing if on_loop else coroutine)
+    it = Assignment(parts.box, [message(1, "other", group_id="g")], time.monotonic())
+    coroutines: Any = SimpleNamespace(submit=added.extend)
+    parts.scheduler.coroutines = coroutines
+    assert list(parts.handling.steps(it, parts.tally, on_loop=on_loop)) == []
+    assert [*added, *parts.scheduler.ready] == [it]
+    assert it.held()
+    parts.scheduler.coroutines = None
+    assert callable(next(parts.handling.steps(it, parts.tally, on_loop=on_loop)))
 
 
 def test_an_exception_of_a_batch_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
