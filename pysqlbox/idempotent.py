@@ -29,6 +29,7 @@ A consumer that only asks and marks (IsProcessed, MarkProcessed) has :meth:`Idem
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import inspect
@@ -57,7 +58,7 @@ from pysqlbox.errors import InvalidArgument, PysqlboxError
 from pysqlbox.http_ledger import HttpLedger
 from pysqlbox.ledger import AsyncLedger
 from pysqlbox.messages import LedgerClaim
-from pysqlbox.signatures import signature_of
+from pysqlbox.signatures import is_coroutine_function, signature_of
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultTypeVar
@@ -164,7 +165,8 @@ class Attempt:
         try:
             claim = await asyncio.shield(begun)
         except asyncio.CancelledError as error:
-            self._lease_id = (await begun).lease_id
+            with contextlib.suppress(PysqlboxError):  # then nothing was taken
+                self._lease_id = (await begun).lease_id
             await self._end_async(error)
             raise
         self._take(claim)
@@ -354,7 +356,7 @@ class Idempotent(Generic[Kind]):
                     f"connection: {name} has no parameter {connection!r}; name one of the function's"
                 )
 
-            is_async = inspect.iscoroutinefunction(function)
+            is_async = is_coroutine_function(function)
             if not is_async:
                 self.blocking_ledger()
 
@@ -370,7 +372,14 @@ class Idempotent(Generic[Kind]):
             @functools.wraps(function)
             def call(*arguments: Any, **named: Any) -> Any:
                 with attempt(arguments, named) as mine:
-                    return function(*arguments, **named) if mine else None
+                    answer = function(*arguments, **named) if mine else None
+                    if inspect.iscoroutine(answer):  # nothing of it has run, so nothing is processed
+                        answer.close()
+                        raise InvalidArgument(
+                            f"{name}: answers a coroutine and is no coroutine function; decorate that first,"
+                            " and what wraps it afterwards"
+                        )
+                    return answer
 
             @functools.wraps(function)
             async def call_async(*arguments: Any, **named: Any) -> Any:

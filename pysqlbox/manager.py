@@ -14,15 +14,16 @@ from typing import Any, Self, TypeVar, cast
 
 from pysqlbox.arguments import Delay
 from pysqlbox.errors import InvalidArgument, InvalidState
+from pysqlbox.signatures import check_takes
 from pysqlbox.upkeep import Upkeep
 from pysqlbox.wording import counted
+from pysqlbox.worker.registering import HookFunction
 from pysqlbox.worker.signals import signals
 from pysqlbox.worker.worker import Worker
 
 __all__ = ["Manager"]
 
 _log = logging.getLogger("pysqlbox.manager")
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 _Part = TypeVar("_Part", Worker, Upkeep)
 
 
@@ -45,13 +46,15 @@ class Manager:
         self._lock = threading.Lock()
         self._running = False
 
-    def on_start(self, function: _Function) -> _Function:
+    def on_start(self, function: HookFunction) -> HookFunction:
         """Call a function without arguments, or a coroutine function, before anything is started."""
+        check_takes("on_start", function)
         self._on_start.append(function)
         return function
 
-    def on_stop(self, function: _Function) -> _Function:
+    def on_stop(self, function: HookFunction) -> HookFunction:
         """The same after everything has stopped."""
+        check_takes("on_stop", function)
         self._on_stop.append(function)
         return function
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["signature_of"]
+from pysqlbox.errors import InvalidArgument
+
+__all__ = ["check_takes", "is_coroutine_function", "signature_of"]
 
 
 def signature_of(function: Callable[..., Any]) -> inspect.Signature:
@@ -23,3 +26,27 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
 
             return inspect.signature(function, annotation_format=Format.STRING)
         raise
+
+
+def is_coroutine_function(function: Any) -> bool:
+    """Whether calling it makes a coroutine, as far as can be told without calling it."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(function, "__call__", None)  # noqa: B004  # not a test for callability: an async __call__
+    )
+
+
+def check_takes(name: str, function: Callable[..., Any], *arguments: str) -> None:
+    """Refuse what cannot be called with these positional arguments; who has no signature is believed."""
+    if callable(function):
+        try:
+            signature_of(function).bind(*arguments)
+        except ValueError:
+            return
+        except TypeError:
+            pass
+        else:
+            return
+    wanted = f"must take ({', '.join(arguments)})" if arguments else "must take no arguments"
+    raise InvalidArgument(f"{name}: {wanted}, and {function!r} does not")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,7 +10,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from pysqlbox.errors import InvalidArgument
-from pysqlbox.signatures import signature_of
+from pysqlbox.signatures import check_takes, is_coroutine_function, signature_of
 from pysqlbox.typed import batch_decoder_for, decoder_for
 from pysqlbox.wording import counted
 from pysqlbox.worker.results import Ack, DeadLetter, Delay, Release, Result, Retry
@@ -25,7 +24,6 @@ __all__ = [
     "Handlers",
     "Message",
     "Transactional",
-    "is_coroutine_function",
     "seconds",
 ]
 
@@ -146,13 +144,6 @@ def result_of(answer: object) -> Result:
     )
 
 
-def is_coroutine_function(function: Any) -> bool:
-    """Whether calling it makes a coroutine, as far as can be told without calling it."""
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  # not a test for callability: an async __call__
-    )
-
-
 class Handlers:
     """The handlers of one worker, by topic."""
 
@@ -190,8 +181,7 @@ class Handlers:
 
     def add_middleware(self, function: Callable[..., Any]) -> None:
         """Put a function around every handler, within those that were registered before."""
-        if not callable(function):
-            raise InvalidArgument("middleware: must be callable")
+        check_takes("middleware", function, "message", "context", "call_next")
         with self._lock:
             self.middleware = (*self.middleware, function)
 

@@ -9,7 +9,14 @@ from pysqlbox.messages import InboxMessage, OutboxMessage
 from pysqlbox.worker.context import Context
 from pysqlbox.worker.results import Result
 
-__all__ = ["BatchHandlerOf", "ClassHandler", "HandlerOf"]
+__all__ = [
+    "AroundFunction",
+    "BatchHandlerOf",
+    "ClassBatchHandler",
+    "ClassHandler",
+    "HandlerOf",
+    "HookFunction",
+]
 
 #: What a handler answers.
 Answer = Result | None
@@ -17,7 +24,12 @@ Answer = Result | None
 BatchAnswer = Result | Iterable[Result | None] | Mapping[int, Result | None] | None
 
 #: A handler of a topic; its first parameter's annotation says what it gets.
-AnyHandler = Callable[..., Answer] | Callable[..., Coroutine[Any, Any, Answer]]
+AnyHandler = (
+    Callable[[Any], Answer]
+    | Callable[[Any, Context], Answer]
+    | Callable[[Any], Coroutine[Any, Any, Answer]]
+    | Callable[[Any, Context], Coroutine[Any, Any, Answer]]
+)
 #: A batch handler, which takes a list.
 BatchHandler = (
     Callable[[list[Any]], BatchAnswer]
@@ -25,11 +37,21 @@ BatchHandler = (
     | Callable[[list[Any]], Coroutine[Any, Any, BatchAnswer]]
     | Callable[[list[Any], Context], Coroutine[Any, Any, BatchAnswer]]
 )
+#: What is around handlers: it gets the message, or a batch handler's list, and what runs the rest.
+Middleware = (
+    Callable[[Any, Context, Callable[[], Any]], BatchAnswer]
+    | Callable[[Any, Context, Callable[[], Any]], Coroutine[Any, Any, BatchAnswer]]
+)
+#: What is called at a start or an end; a coroutine that it answers is awaited.
+Hook = Callable[[], object]
 
 Function = TypeVar("Function", bound=AnyHandler)
 Batch = TypeVar("Batch", bound=BatchHandler)
 Given = TypeVar("Given", bound=Answer | Coroutine[Any, Any, Answer])
+GivenForBatch = TypeVar("GivenForBatch", bound=BatchAnswer | Coroutine[Any, Any, BatchAnswer])
 Object = TypeVar("Object")
+AroundFunction = TypeVar("AroundFunction", bound=Middleware)
+HookFunction = TypeVar("HookFunction", bound=Hook)
 
 
 class HandlerOf(Protocol):
@@ -70,3 +92,37 @@ class ClassHandler(Protocol[Object]):
     def __call__(
         self, function: Callable[[InboxMessage, Context], Given], /
     ) -> Callable[[InboxMessage, Context], Given]: ...
+
+
+class ClassBatchHandler(Protocol[Object]):
+    """Registers the batch handler of a message class: it takes a list of such objects, or of messages."""
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[Object]], GivenForBatch], /
+    ) -> Callable[[list[Object]], GivenForBatch]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[Object], Context], GivenForBatch], /
+    ) -> Callable[[list[Object], Context], GivenForBatch]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[OutboxMessage]], GivenForBatch], /
+    ) -> Callable[[list[OutboxMessage]], GivenForBatch]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[OutboxMessage], Context], GivenForBatch], /
+    ) -> Callable[[list[OutboxMessage], Context], GivenForBatch]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[InboxMessage]], GivenForBatch], /
+    ) -> Callable[[list[InboxMessage]], GivenForBatch]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[[list[InboxMessage], Context], GivenForBatch], /
+    ) -> Callable[[list[InboxMessage], Context], GivenForBatch]: ...

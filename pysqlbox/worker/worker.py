@@ -12,8 +12,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
 from pysqlbox.errors import InvalidArgument, InvalidState
+from pysqlbox.signatures import check_takes
 from pysqlbox.typed import topic_of
 from pysqlbox.wording import counted
+from pysqlbox.worker.context import Context
 from pysqlbox.worker.deployment_run import DeploymentRun
 from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.forking import keep_for_parent, watch
@@ -21,7 +23,14 @@ from pysqlbox.worker.handlers import Handler, HandlerOptions, Handlers
 from pysqlbox.worker.health import BoxHealth, WorkerHealth
 from pysqlbox.worker.hooks import Hooks
 from pysqlbox.worker.logs import StoreLog, log_of
-from pysqlbox.worker.registering import BatchHandlerOf, ClassHandler, HandlerOf
+from pysqlbox.worker.registering import (
+    AroundFunction,
+    BatchHandlerOf,
+    ClassBatchHandler,
+    ClassHandler,
+    HandlerOf,
+    HookFunction,
+)
 from pysqlbox.worker.results import Delay
 from pysqlbox.worker.settings import DEFAULTS, Settings, WorkerOptions, checked_names, whole
 from pysqlbox.worker.signals import signals
@@ -42,7 +51,6 @@ class _Signalled(BaseException):
     """Ends a start in whose midst a signal came."""
 
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
 _Object = TypeVar("_Object")
 
 
@@ -81,15 +89,22 @@ class Worker:
         """
         return self._register(topic, batch=False, options=options)
 
-    def batch_handler(self, topic: str | type[Any], **options: Unpack[HandlerOptions]) -> BatchHandlerOf:
+    @overload
+    def batch_handler(self, topic: str, **options: Unpack[HandlerOptions]) -> BatchHandlerOf: ...
+
+    @overload
+    def batch_handler(
+        self, topic: type[_Object], **options: Unpack[HandlerOptions]
+    ) -> ClassBatchHandler[_Object]: ...
+
+    def batch_handler(self, topic: str | type[Any], **options: Unpack[HandlerOptions]) -> Any:
         """Register a handler that gets a list of messages and answers None, or a result for each."""
-        register: BatchHandlerOf = self._register(topic, batch=True, options=options)
-        return register
+        return self._register(topic, batch=True, options=options)
 
     def add_handler(
         self,
         topic: str | type,
-        function: Callable[..., Any],
+        function: Callable[[Any], object] | Callable[[Any, Context], object],
         *,
         batch: bool = False,
         **options: Unpack[HandlerOptions],
@@ -97,7 +112,7 @@ class Worker:
         """The same without a decorator."""
         self._register(topic, batch=batch, options=options)(function)
 
-    def middleware(self, function: _Function) -> _Function:
+    def middleware(self, function: AroundFunction) -> AroundFunction:
         """Put a function around every handler: ``(message, context, call_next)``.
 
         ``call_next()`` runs the rest and answers its result; what the function returns is the result. The
@@ -107,13 +122,15 @@ class Worker:
         self._handlers.add_middleware(function)
         return function
 
-    def on_start(self, function: _Function) -> _Function:
+    def on_start(self, function: HookFunction) -> HookFunction:
         """Call a function without arguments, or a coroutine function, before the first message is claimed."""
+        check_takes("on_start", function)
         self._hooks.on_start.append(function)
         return function
 
-    def on_stop(self, function: _Function) -> _Function:
+    def on_stop(self, function: HookFunction) -> HookFunction:
         """The same after the last result has been settled."""
+        check_takes("on_stop", function)
         self._hooks.on_stop.append(function)
         return function
 

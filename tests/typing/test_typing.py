@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 NAMES = sorted(path.name for path in PROGRAMS.glob("*.py"))
 #: What pyright has to say that is a matter of taste: the programs define functions that nobody calls.
-QUIET = {"reportUnusedFunction": "none", "reportUnusedExpression": "none", "reportUnusedCoroutine": "none"}
+QUIET = {"reportUnusedFunction": "none", "reportUnusedExpression": "none"}
 
 Complaints = dict[str, dict[int, list[str]]]
 

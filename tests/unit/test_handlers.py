@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from typing import Any
@@ -188,6 +189,21 @@ def test_middleware_fits_the_application_s_handlers_and_the_worker_s_own_is_no_b
     handlers.add(Handler("u", nothing))
     with pytest.raises(pysqlbox.InvalidArgument, match="must be an ordinary function, as the handler of 'u'"):
         handlers.check(None, "own")
+
+
+class Later:
+    """A callable that makes a coroutine."""
+
+    async def __call__(self, _message: Any, _context: Any = None) -> None:
+        """Nothing to do."""
+
+
+@pytest.mark.parametrize(
+    "function",
+    [Later(), functools.partial(Later()), functools.partial(functools.partial(Later.__call__), Later())],
+)
+def test_coroutines_are_made_by_more_than_functions(function: Any) -> None:
+    assert Handler("t", function).is_async
 
 
 class Signed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 import threading
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 import pysqlbox.deployment
-from pysqlbox.errors import InvalidArgument, PysqlboxError
+from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, PysqlboxError
 from pysqlbox.idempotent import Busy, Idempotent
 from tests.support.database import Database
 
@@ -310,6 +311,50 @@ def test_async_handlers(once: Idempotent) -> None:
     assert once.is_processed(once.key("alias", "bad"))
 
 
+class Later:
+    """A consumer whose calls are awaited."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    async def __call__(self, delivery: Delivery) -> str:
+        await asyncio.sleep(0)
+        if delivery.message_id == "bad":
+            raise ValueError("failed")
+        self.calls.append(delivery.message_id)
+        return "handled"
+
+
+@pytest.mark.parametrize("wrap", [lambda later: later, functools.partial])
+def test_what_is_called_and_awaited_is_processed_when_it_has_ended(once: Idempotent, wrap: Any) -> None:
+    """And not as soon as it was called."""
+    later = Later()
+    handle = once("alias")(wrap(later))
+
+    async def main() -> None:
+        with pytest.raises(ValueError, match="failed"):
+            await handle(Delivery("bad"))
+        assert await handle(Delivery("1")) == "handled"
+        assert await handle(Delivery("1")) is None
+
+    asyncio.run(main())
+    assert later.calls == ["1"]
+    assert [once.is_processed(once.key("alias", each)) for each in ("1", "bad")] == [True, False]
+
+
+def test_a_coroutine_that_a_wrapper_hides_is_refused_and_not_processed(once: Idempotent) -> None:
+    later = Later()
+
+    @once("alias")
+    def handle(delivery: Delivery) -> Any:
+        return later(delivery)
+
+    with pytest.raises(InvalidArgument, match="answers a coroutine"):
+        handle(Delivery("1"))
+    assert not once.is_processed(once.key("alias", "1"))
+    assert later.calls == []
+
+
 def test_a_cancelled_async_handler_releases(once: Idempotent, deployment: pysqlbox.Deployment) -> None:
     async def main() -> None:
         begun = asyncio.Event()
@@ -334,6 +379,32 @@ def test_a_cancelled_async_handler_releases(once: Idempotent, deployment: pysqlb
     asyncio.run(main())
     for number in "12":
         assert deployment.ledger.get(once.key("alias", number)).status == "Unknown"
+
+
+def test_who_is_cancelled_while_the_ledger_fails_is_cancelled(
+    once: Idempotent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fault must not swallow the cancellation: whoever stops a consumer waits for that."""
+    asked, answer = threading.Event(), threading.Event()
+
+    def fails(**_arguments: Any) -> None:
+        asked.set()
+        assert answer.wait(20)
+        raise DatabaseUnavailable("away")
+
+    monkeypatch.setattr(once.ledger, "try_begin", fails)
+
+    async def main() -> None:
+        attempt = once.attempt("k")
+        task = asyncio.create_task(attempt.__aenter__())
+        assert await asyncio.to_thread(asked.wait, 20)
+        task.cancel()
+        answer.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert not attempt
+
+    asyncio.run(main())
 
 
 @pytest.mark.dialect("postgres")

@@ -165,8 +165,20 @@ def test_middleware_must_fit_its_handlers(make: MakeWorker) -> None:
         worker.start()
     assert not worker.is_running
     assert threads() == []
-    with pytest.raises(pysqlbox.InvalidArgument, match="callable"):
-        worker.middleware(17)  # type: ignore[type-var]  # what it refuses
+
+
+@pytest.mark.parametrize("wrong", [17, lambda _message, _call_next: None, lambda *, _message: None])
+def test_what_could_never_be_called_is_refused_at_once(make: MakeWorker, wrong: Any) -> None:
+    """And not message by message, or at the start of everything."""
+    worker = make(boxes=["outbox"])
+    with pytest.raises(
+        pysqlbox.InvalidArgument, match=r"middleware: must take \(message, context, call_next\)"
+    ):
+        worker.middleware(wrong)
+    manager = pysqlbox.Manager(worker)
+    for register in (worker.on_start, worker.on_stop, manager.on_start, manager.on_stop):
+        with pytest.raises(pysqlbox.InvalidArgument, match=r"on_st\w+: must take no arguments"):
+            register(wrong)
 
 
 def test_hooks_are_called_at_start_and_end(deployment: pysqlbox.Deployment, make: MakeWorker) -> None:

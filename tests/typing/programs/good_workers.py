@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, assert_type
@@ -18,6 +19,37 @@ from pysqlbox.worker import Context, WorkerOptions, exponential
 class OrderCreated:
     order_id: int
     customer: str
+
+
+class Mailer:
+    def mail(self, order: OrderCreated) -> None:
+        print(order.customer)
+
+    async def mail_later(self, order: OrderCreated, context: Context) -> Result | None:
+        return None
+
+    def mail_all(self, orders: list[OrderCreated]) -> list[Result | None]:
+        return [None for _ in orders]
+
+    def __call__(self, message: OutboxMessage) -> None:
+        print(message.payload)
+
+
+class LaterMailer:
+    async def __call__(self, message: OutboxMessage, context: Context | None = None) -> Retry | None:
+        return Retry(delay=timedelta(seconds=3))
+
+
+def with_session(message: OutboxMessage, context: Context, session: str) -> None:
+    print(session)
+
+
+def noted(function: Callable[[OrderCreated], None]) -> Callable[[OrderCreated], None]:
+    @functools.wraps(function)
+    def noting(order: OrderCreated) -> None:
+        function(order)
+
+    return noting
 
 
 def workers(db: pysqlbox.Deployment) -> None:
@@ -88,3 +120,69 @@ async def publishing_awaited(db: pysqlbox.AsyncDeployment, connection: Any) -> N
     assert_type(await db.inbox.receive_many([order], source="s"), list[InboxEnqueued])
     async with db.worker(async_slots=10):
         pass
+
+
+def everything_that_can_be_called(worker: pysqlbox.Worker) -> None:
+    mailer = Mailer()
+    worker.handler("a")(mailer.mail)
+    worker.handler("b")(mailer.mail_later)
+    worker.handler("c")(mailer)
+    worker.handler("d")(LaterMailer())
+    worker.handler("e")(functools.partial(with_session, session="s"))
+    worker.handler(OrderCreated)(mailer.mail)
+    worker.handler(OrderCreated)(mailer.mail_later)
+    worker.handler(OrderCreated)(functools.partial(Mailer.mail, mailer))
+    worker.batch_handler("f")(mailer.mail_all)
+    worker.batch_handler(OrderCreated)(mailer.mail_all)
+    worker.add_handler("g", mailer.mail_later)
+    worker.add_handler("h", lambda message: print(message))
+    worker.add_handler("i", mailer.mail_all, batch=True)
+    worker.add_handler(OrderCreated, print)
+
+    @worker.handler("j")
+    @worker.handler("k")
+    @noted
+    def of_two_topics(order: OrderCreated) -> None: ...
+
+    @worker.handler("l")
+    def optional(value: int | str | None, context: Context | None = None, times: int = 3) -> None: ...
+
+    @worker.batch_handler(OrderCreated)
+    def a_sequence(orders: Sequence[OrderCreated], context: Context) -> Result | None:
+        return None
+
+    optional(value=1, times=2)
+    of_two_topics(OrderCreated(1, "a"))
+
+
+def around(worker: pysqlbox.Worker) -> None:
+    class Timed:
+        def __call__(
+            self, message: Any, context: Context, call_next: Callable[[], Result | None]
+        ) -> Result | None:
+            return call_next()
+
+    worker.middleware(Timed())
+
+    @worker.middleware
+    async def awaited(
+        message: OutboxMessage, context: Context, call_next: Callable[[], Awaitable[Result | None]]
+    ) -> Result | None:
+        return await call_next()
+
+    @worker.middleware
+    def of_batches(
+        messages: list[OutboxMessage], context: Context, call_next: Callable[[], list[Result]]
+    ) -> list[Result]:
+        return call_next()
+
+    @worker.on_start
+    def started() -> int:
+        return 1
+
+    @worker.on_stop
+    async def stopped() -> None: ...
+
+    manager = pysqlbox.Manager(worker)
+    manager.on_start(lambda: print("started"))
+    manager.on_stop(stopped)
