@@ -177,12 +177,13 @@ def test_a_database_that_is_away_is_waited_for(make: Make, caplog: pytest.LogCap
 def test_one_that_stays_away_is_told_of_now_and_then(
     make: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(deployment_run, "TELL_SECONDS", 0.0)
-    it = make()
-    away(it, 3)
-    it.start()
-    comes(lambda: it.launched)
-    assert caplog.text.count("cannot be reached for") == 2
+    """Once a minute, however often it is tried."""
+    it, clock = make(), iter(range(0, 10_000, 10))
+    monkeypatch.setattr(deployment_run, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    away(it, 9)
+    assert it._loaded_in_the_end(next(clock)) is not None
+    told = [record.getMessage() for record in caplog.records if "cannot be reached for" in record.msg]
+    assert [text.split(" s now")[0].split()[-1] for text in told] == ["60", "120", "180"]
 
 
 def test_pauses_grow_with_the_tries_and_the_time(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
