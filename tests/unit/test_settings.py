@@ -91,11 +91,12 @@ def test_a_wish_that_makes_no_sense_is_told_and_none(caplog: pytest.LogCaptureFi
     assert "the delay before attempt 1 is left to the box" in caplog.text
 
 
-def test_the_handlers_wish_comes_before_the_policys() -> None:
+def test_the_handlers_wish_comes_before_the_policys(caplog: pytest.LogCaptureFixture) -> None:
     settings, log = Settings(backoff=lambda attempt: 10.0 * attempt), Parts().box.log
     assert settings.retry_delay(log, 2, None) == 20.0
     assert settings.retry_delay(log, 2, 3) == 3.0
     assert Settings().retry_delay(log, 2, None) is None
+    assert caplog.text == ""
 
 
 def test_a_policy_that_fails_leaves_it_to_the_box(caplog: pytest.LogCaptureFixture) -> None:

@@ -323,8 +323,10 @@ def test_after_what_comes_in_between_no_quick_message_is_begun(
 
     it.handler(handle)
     it.scheduler.low_water = 9
-    it.thread._work(it.work(1, 2, loose=True))
+    work = it.work(1, 2, loose=True)
+    it.thread._work(work)
     assert (it.called, it.box.outcomes.acked) == ([1], [1])
+    assert work.take_handled() == [], "a stop would release what is done"
     assert it.others == ([(2, "release")] if what == "it stops" else [])
     assert len(it.scheduler.ready) == (0 if what == "it stops" else 1)
 
