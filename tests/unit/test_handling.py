@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from pysqlbox import logs
 from pysqlbox.typed import Undecodable
 from pysqlbox.worker.assignment import Assignment
+from pysqlbox.worker.figures import Figures
 from pysqlbox.worker.handling import describe
 from pysqlbox.worker.results import Ack, DeadLetter, NonRetryable, Release, Result, Retry
 from pysqlbox.worker.served_box import JOIN_WAIT
@@ -80,6 +82,77 @@ def test_a_place_is_left_whatever_becomes_of_the_steps() -> None:
     assert limited.active == 1
     steps.close()
     assert limited.active == 0
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_records_are_about_what_is_handled_where_somebody_sees_that(
+    watched: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = Parts()
+    seen: list[Any] = []
+    monkeypatch.setattr("pysqlbox.worker.handling.is_watched", lambda: watched)
+    parts.handler("t", lambda _message: seen.append(logs._handled.get()))
+    parts.handle(Assignment(parts.box, [message(1)], time.monotonic()))
+    assert [None if each is None else each.fields["id"] for each in seen] == [1 if watched else None]
+    assert logs._handled.get() is None
+
+
+def test_whoever_watches_is_around_the_handler_and_its_middleware(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    order: list[str] = []
+
+    def watched(box: Any, handler: Any, messages: list[Any], call: Any) -> Any:
+        def around() -> Any:
+            order.append(f"{box.name} {handler.topic} {[each.id for each in messages]}")
+            return call()
+
+        return around
+
+    def middleware(_message: Any, _context: Any, call: Any) -> Any:
+        order.append("middleware")
+        return call()
+
+    monkeypatch.setattr("pysqlbox.watching.watcher", SimpleNamespace(handling=watched))
+    parts.handlers.add_middleware(middleware)
+    parts.handler("t", lambda _message: order.append("handler"))
+    parts.handle(Assignment(parts.box, [message(1)], time.monotonic()))
+    assert order == ["outbox t [1]", "middleware", "handler"]
+
+
+def test_how_long_a_handler_took_is_noted_for_claims_and_for_people() -> None:
+    parts = Parts()
+    parts.tally.figures = Figures()
+    handler = parts.handler("t", nothing, batch=True)
+    it = Assignment(parts.box, [message(1), message(2)], time.monotonic(), together=True)
+    steps = parts.handling.steps(it, parts.tally)
+    next(steps)
+    it.began_at -= 1.0
+    with pytest.raises(StopIteration):
+        steps.send((None, None))
+    cost = parts.box._cost
+    assert cost is not None
+    assert 0.5 <= cost < 60, "two messages in a second"
+    assert parts.tally.figures[parts.box.key, handler.topic].handling.total >= 1.0
+
+
+def test_of_a_batch_only_what_is_still_here_is_handled(caplog: pytest.LogCaptureFixture) -> None:
+    parts = Parts()
+    handled: list[list[int]] = []
+    parts.handler("t", lambda messages: handled.append([each.id for each in messages]), batch=True)
+    it = Assignment(parts.box, [message(n) for n in (1, 2, 3)], time.monotonic(), together=True)
+    it.lose([2])
+    parts.handle(it)
+    assert (handled, parts.box.outcomes.acked) == ([[1, 3]], [1, 3])
+    assert "message 2 is not begun, its lease ran out" in caplog.text
+
+
+def test_a_handler_without_a_bound_has_no_places() -> None:
+    """Nor is there a lock to wait for after each of its messages."""
+    parts = Parts()
+    handler = parts.handler("t", nothing)
+    with parts.handlers._lock:
+        parts.handle(Assignment(parts.box, [message(1)], time.monotonic()))
+    assert (handler.active, parts.box.outcomes.acked) == (0, [1])
 
 
 def test_behind_an_unknown_topic_its_group_waits_without_a_try() -> None:
@@ -196,6 +269,8 @@ def test_what_is_of_the_other_kind_goes_where_it_can_be_called(on_loop: bool) ->
     assert list(parts.handling.steps(it, parts.tally, on_loop=on_loop)) == []
     assert [*added, *parts.scheduler.ready] == [it]
     assert it.held()
+    assert callable(next(parts.handling.steps(it, parts.tally, on_loop=not on_loop)))
+    it = Assignment(parts.box, [message(1, "other")], time.monotonic())
     parts.scheduler.coroutines = None
     assert callable(next(parts.handling.steps(it, parts.tally, on_loop=on_loop)))
 
