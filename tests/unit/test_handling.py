@@ -119,6 +119,32 @@ def test_whoever_watches_is_around_the_handler_and_its_middleware(monkeypatch: p
     assert order == ["outbox t [1]", "middleware", "handler"]
 
 
+def test_middleware_of_a_batch_gets_the_batch() -> None:
+    parts = Parts()
+    seen: list[Any] = []
+
+    def middleware(subject: Any, context: Any, call: Any) -> Any:
+        seen.append((subject, context.messages))
+        return call()
+
+    def batched(messages: list[Any], context: Any) -> None:
+        seen.append((messages, context.messages))
+
+    parts.handlers.add_middleware(middleware)
+    parts.handler("t", batched, batch=True)
+    found = [message(1), message(2)]
+    parts.handle(Assignment(parts.box, found, time.monotonic(), together=True))
+    assert seen == [(found, found)] * 2
+
+
+def test_a_handler_that_asks_for_nothing_costs_no_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    monkeypatch.setattr("pysqlbox.worker.handling.Context", None)
+    parts.handler("t", nothing)
+    parts.handle(Assignment(parts.box, [message(1)], time.monotonic()))
+    assert parts.box.outcomes.acked == [1]
+
+
 def test_how_long_a_handler_took_is_noted_for_claims_and_for_people() -> None:
     parts = Parts()
     parts.tally.figures = Figures()
@@ -193,6 +219,11 @@ def test_an_answer_for_a_lost_message_counts_only_if_it_is_done() -> None:
     assert results(parts) == []
     parts.handling.note(it, message(1), Ack(), parts.tally)
     assert parts.box.outcomes.acked == [1]
+    other = Assignment(parts.box, [message(1), message(2)], time.monotonic())
+    other.lose([2])
+    for each in other.held():
+        parts.handling.note(other, each, Retry(), parts.tally)
+    assert results(parts) == [(1, "retry")], "what is not lost counts"
 
 
 def test_a_dead_letter_always_has_a_reason() -> None:
