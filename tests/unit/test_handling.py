@@ -226,6 +226,25 @@ def test_an_answer_for_a_lost_message_counts_only_if_it_is_done() -> None:
     assert results(parts) == [(1, "retry")], "what is not lost counts"
 
 
+def test_each_result_is_counted_and_the_database_told_all_that_it_says() -> None:
+    parts = Parts()
+    parts.box.max_attempts = 3
+    it = Assignment(parts.box, [], time.monotonic())
+    for number, answer in enumerate(
+        [Ack(), DeadLetter("bad"), Release(delay=7), Retry(delay=9, error="later"), Retry()]
+    ):
+        parts.handling.note(it, message(number, attempt=2 if number == 4 else 0), answer, parts.tally)
+    tally = parts.tally
+    assert (tally.acked, tally.dead, tally.released, tally.retried) == (1, 2, 1, 1)
+    assert parts.box.outcomes.acked == [0]
+    assert parts.box.outcomes.others == [
+        {"id": 1, "result": "fail", "error": "bad"},
+        {"id": 2, "result": "release", "delay_seconds": 7.0},
+        {"id": 3, "result": "retry", "error": "later", "delay_seconds": 9.0},
+        {"id": 4, "result": "fail", "error": "given up after 3 attempts"},
+    ]
+
+
 def test_a_dead_letter_always_has_a_reason() -> None:
     parts = Parts()
     it = Assignment(parts.box, [message(1)], time.monotonic())
