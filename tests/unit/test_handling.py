@@ -230,9 +230,10 @@ def test_each_result_is_counted_and_the_database_told_all_that_it_says() -> None
     parts = Parts()
     parts.box.max_attempts = 3
     it = Assignment(parts.box, [], time.monotonic())
-    for number, answer in enumerate(
-        [Ack(), DeadLetter("bad"), Release(delay=7), Retry(delay=9, error="later"), Retry()]
-    ):
+    answers: list[Result] = [
+        Ack(), DeadLetter("bad"), Release(delay=7), Retry(delay=9, error="later"), Retry()
+    ]  # fmt: skip
+    for number, answer in enumerate(answers):
         parts.handling.note(it, message(number, attempt=2 if number == 4 else 0), answer, parts.tally)
     tally = parts.tally
     assert (tally.acked, tally.dead, tally.released, tally.retried) == (1, 2, 1, 1)
@@ -254,6 +255,7 @@ def test_a_dead_letter_always_has_a_reason() -> None:
 
 def test_behind_a_handler_that_overran_nothing_of_its_group_is_begun() -> None:
     parts = Parts()
+    parts.tally.figures = Figures()
     parts.handler("t", lambda _message: None)
     it = Assignment(parts.box, [message(1, group_id="g"), message(2, group_id="g")], time.monotonic())
     steps = parts.handling.steps(it, parts.tally)
@@ -264,6 +266,7 @@ def test_behind_a_handler_that_overran_nothing_of_its_group_is_begun() -> None:
         steps.send((None, None))
     assert results(parts) == [(1, "retry"), (2, "release")]
     assert parts.box.outcomes.acked == [], "its answer is void"
+    assert parts.tally.figures[parts.box.key, "t"].handling.total == 1.0, "as long as it was waited for"
 
 
 def test_an_exception_that_cannot_be_shown_has_a_name() -> None:
