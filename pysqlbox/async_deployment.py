@@ -114,13 +114,15 @@ class AsyncDeployment(DeploymentBase, Awaiting):
         """A connection in a transaction: committed at the end, rolled back on an exception.
 
         It is psycopg's AsyncConnection, or pyodbc's connection, which blocks. Hand it to the methods as
-        ``connection=``, and use it for statements of your own.
+        ``connection=``, and use it for statements of your own. InvalidState if an error has ended the
+        transaction that was kept from it: then nothing of it is committed.
         """
         error_type = self.driver.database_error()
         async with self.connection() as raw:
             await self._io.begin(raw)
             try:
                 yield raw
+                self._check_commits(raw)
             except BaseException:
                 with contextlib.suppress(error_type):
                     await self._io.rollback(raw)
@@ -181,6 +183,9 @@ class AsyncDeployment(DeploymentBase, Awaiting):
             self._blocking = Deployment(
                 self.target,
                 schema=self.schema,
+                pool_size=self._limits["size"],
+                pool_timeout=self._limits["timeout"],
+                connect_timeout=self._limits["connect_timeout"],
                 retries=self.retries,
                 serializer=self.serializer,
                 store=self.store,

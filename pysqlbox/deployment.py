@@ -111,13 +111,15 @@ class Deployment(DeploymentBase, Blocking):
     def transaction(self) -> Iterator[Any]:
         """A psycopg or pyodbc connection in a transaction: committed at the end, rolled back on an exception.
 
-        Hand it to the methods as ``connection=``, and use it for statements of your own.
+        Hand it to the methods as ``connection=``, and use it for statements of your own. InvalidState if an
+        error has ended the transaction that was kept from it: then nothing of it is committed.
         """
         error_type = self.driver.database_error()
         with self.connection() as raw:
             raw.autocommit = False
             try:
                 yield raw
+                self._check_commits(raw)
             except BaseException:
                 with contextlib.suppress(error_type):
                     raw.rollback()

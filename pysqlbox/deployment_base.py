@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict
 from pysqlbox import watching
 from pysqlbox.calls import CallCounts
 from pysqlbox.drivers import Driver, Target, Values, driver_for
-from pysqlbox.errors import DatabaseUnavailable, InvalidArgument, NotFound, PysqlboxError, SchemaMismatch
+from pysqlbox.errors import (
+    DatabaseUnavailable,
+    InvalidArgument,
+    InvalidState,
+    NotFound,
+    PysqlboxError,
+    SchemaMismatch,
+)
 from pysqlbox.logs import DeploymentLog
 from pysqlbox.messages import BoxMetrics, Finding
 from pysqlbox.names import Kind, NamedBox, StoreKey, check_schema_name
@@ -293,6 +300,16 @@ class DeploymentBase:
             return [((yield lambda: io.has_routine(raw, schema, call.routine)),)]
         rows: list[Values] = yield lambda: io.fetch(raw, schema, call.routine, call.arguments)
         return rows
+
+    def _check_commits(self, raw: Any) -> None:
+        """Refuse the commit of a transaction that an error has ended: the server would roll it back, and say
+        nothing.
+        """
+        if self.driver.has_failed(raw):
+            raise InvalidState(
+                "transaction: an error has ended it, so it is rolled back; let errors leave the block,"
+                " or catch them around a savepoint"
+            ).concerns(self.store_key)
 
     def _is_passing(self, error: PysqlboxError, lost: bool, repeat: bool) -> bool:
         """Whether a call that failed so may do better when it is made again."""

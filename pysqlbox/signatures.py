@@ -48,5 +48,5 @@ def check_takes(name: str, function: Callable[..., Any], *arguments: str) -> Non
             pass
         else:
             return
-    wanted = f"must take ({', '.join(arguments)})" if arguments else "must take no arguments"
-    raise InvalidArgument(f"{name}: {wanted}, and {function!r} does not")
+    wanted = f"({', '.join(arguments)})" if arguments else "no arguments"
+    raise InvalidArgument(f"{name}: must take {wanted}, and {function!r} does not")

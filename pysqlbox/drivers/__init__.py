@@ -47,6 +47,9 @@ class Driver(Protocol):
     def reset(self, connection: Any) -> bool:
         """Bring a connection back to autocommit without a transaction; false if it is of no more use."""
 
+    def has_failed(self, connection: Any) -> bool:
+        """Whether an error has ended the transaction, so that its commit would only roll it back."""
+
     def has_routine(self, connection: Any, schema: str, routine: str) -> bool:
         """Whether a schema has a routine of this name."""
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pysqlbox.drivers.url import Target
 
-__all__ = ["OTHER_PLACE", "TRY_AGAIN", "UNFORESEEN", "USED_UP", "access_advice", "outage_advice"]
+__all__ = ["OTHER_PLACE", "ROLL_BACK", "TRY_AGAIN", "UNFORESEEN", "USED_UP", "access_advice", "outage_advice"]
 
 TRY_AGAIN = "try again"
+ROLL_BACK = "an earlier error has ended the transaction, which must be rolled back"
 UNFORESEEN = "look into the server's log for the rest"
 USED_UP = "the ids of this deployment's place are used up"
 OTHER_PLACE = "deploy one with another place and send there"

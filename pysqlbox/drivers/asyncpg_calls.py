@@ -113,6 +113,10 @@ def _mapped(error: Exception, connection: Any) -> PysqlboxError:
     code = getattr(error, "sqlstate", None)
     if code is not None:
         return error_of(code, str(error.args[0] if error.args else error))
-    if isinstance(error, OSError) or connection.is_closed():
+    try:
+        lost = isinstance(error, OSError) or connection.is_closed()
+    except asyncpg.InterfaceError:
+        return InvalidState(f"{error}; use it before it goes back to its pool")
+    if lost:
         return DatabaseUnavailable(f"{str(error) or type(error).__name__}; {TRY_AGAIN}")
     return InvalidState(f"{error}; leave the connection to one call at a time")

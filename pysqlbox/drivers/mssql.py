@@ -241,6 +241,11 @@ def reset(connection: Any) -> bool:
     return not connection.closed
 
 
+def has_failed(connection: Any) -> bool:  # noqa: ARG001  # the other driver needs it
+    """Whether a commit would only roll back: here that is an error of the commit."""
+    return False
+
+
 def has_routine(connection: Any, schema: str, routine: str) -> bool:
     """Whether a schema has a routine of this name that the caller may run."""
     name = f"{quote_identifier('mssql', schema)}.{quote_identifier('mssql', routine)}"

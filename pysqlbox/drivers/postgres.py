@@ -24,7 +24,7 @@ from psycopg.types.numeric import IntLoader, NumericLoader
 from psycopg.types.string import ByteaLoader, BytesDumper, StrDumperUnknown, TextLoader
 from psycopg.types.uuid import UUIDLoader
 
-from pysqlbox.drivers.advice import OTHER_PLACE, UNFORESEEN, USED_UP, access_advice, outage_advice
+from pysqlbox.drivers.advice import OTHER_PLACE, ROLL_BACK, UNFORESEEN, USED_UP, access_advice, outage_advice
 from pysqlbox.drivers.url import OWN_NAME, Target
 from pysqlbox.drivers.values import check_text, is_list, is_records, to_json, to_utc
 from pysqlbox.errors import (
@@ -43,6 +43,8 @@ _OURS = {"PB001": InvalidArgument, "PB002": NotFound, "PB003": InvalidState}
 _USED_UP = "2200H"
 _MISSING = {"3F000", "42883", "42P01", "42703", "42704"}
 _CONFLICTS = {"40001", "40P01", "55P03"}
+_SETTINGS = ("isolation_level", "read_only", "deferrable")
+_ABORTED = "25P02"
 #: The answers of a pooler that does not carry prepared statements along, and after routines have changed.
 NOT_PREPARED = {"26000", "42P05", "0A000"}
 HAS_ROUTINE = (
@@ -323,14 +325,29 @@ def has_input(descriptor: int) -> bool:
 
 def reset(connection: Connection) -> bool:
     """Bring a connection back to how connect left it; false if it is of no more use."""
+    if connection.pgconn.pipeline_status:  # its user has not left it: nobody knows what is still to come
+        return False
     try:
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
             connection.rollback()
         if not connection.autocommit:
             connection.autocommit = True
+        for name in settings_of(connection):
+            setattr(connection, name, None)
     except psycopg.Error:
         return False
+    connection.row_factory, connection.cursor_factory = tuple_row, psycopg.Cursor
     return not connection.closed
+
+
+def settings_of(connection: Any) -> list[str]:
+    """What its user has told a connection about transactions: the next one must not have them so."""
+    return [name for name in _SETTINGS if getattr(connection, name) is not None]
+
+
+def has_failed(connection: Any) -> bool:
+    """Whether an error has ended the transaction, so that its commit would only roll it back."""
+    return bool(connection.pgconn.transaction_status == TransactionStatus.INERROR)
 
 
 def has_routine(connection: Connection, schema: str, routine: str) -> bool:
@@ -401,6 +418,8 @@ def error_of(code: str, message: str, target: Target | None = None) -> PysqlboxE
         return _OURS[code](message)
     if code == _USED_UP:
         return InvalidState(f"{where}{USED_UP}: {message}; {OTHER_PLACE}")
+    if code == _ABORTED:
+        return InvalidState(f"{where}{message}; {ROLL_BACK}")
     if code in _MISSING and target is None:
         return SchemaMismatch(f"{message}; run pysqlbox migrate")
     if code in ("42501", "3D000") or code.startswith("28"):

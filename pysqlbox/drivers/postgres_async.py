@@ -22,6 +22,7 @@ from pysqlbox.drivers.postgres import (
     map_error,
     own_settings,
     query_text,
+    settings_of,
 )
 
 Connection = psycopg.AsyncConnection[Any]
@@ -126,13 +127,18 @@ async def is_alive(connection: Connection, idle_seconds: float) -> bool:  # noqa
 
 async def reset(connection: Connection) -> bool:
     """Bring a connection back to how connect left it; false if it is of no more use."""
+    if connection.pgconn.pipeline_status:  # its user has not left it: nobody knows what is still to come
+        return False
     try:
         if connection.pgconn.transaction_status != TransactionStatus.IDLE:
             await connection.rollback()
         if not connection.autocommit:
             await connection.set_autocommit(True)
+        for name in settings_of(connection):
+            await getattr(connection, f"set_{name}")(None)
     except psycopg.Error:
         return False
+    connection.row_factory, connection.cursor_factory = tuple_row, psycopg.AsyncCursor
     return not connection.closed
 
 

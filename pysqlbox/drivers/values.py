@@ -32,7 +32,10 @@ def to_utc(name: str, value: datetime) -> datetime:
     """An aware time in UTC; a naive one is refused, since nobody knows whose clock it means."""
     if value.tzinfo is None:
         raise InvalidArgument(f"{name}: must be an aware datetime")
-    return value.astimezone(UTC)
+    try:
+        return value.astimezone(UTC)
+    except OverflowError:
+        raise InvalidArgument(f"{name}: must be of the years 1 to 9999 in UTC") from None
 
 
 def to_json(name: str, value: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -15,6 +16,7 @@ from pysqlbox import (
     AsyncOutbox,
     AsyncOutboxStore,
     InvalidArgument,
+    InvalidState,
     NotFound,
     SchemaMismatch,
 )
@@ -222,6 +224,69 @@ def test_transaction_commits_or_rolls_back(db: Database) -> None:
     ]
 
 
+async def _swallow(deployment: AsyncDeployment) -> None:
+    async with deployment.transaction() as connection:
+        await deployment.outbox.enqueue("t", "lost", connection=connection)
+        with contextlib.suppress(InvalidArgument):
+            await deployment.outbox.enqueue("", "p", connection=connection)
+
+
+async def _go_on(deployment: AsyncDeployment) -> None:
+    async with deployment.transaction() as connection:
+        with contextlib.suppress(InvalidArgument):
+            await deployment.outbox.enqueue("", "p", connection=connection)
+        await deployment.outbox.enqueue("t", "lost", connection=connection)
+
+
+@pytest.mark.dialect("postgres")
+@pytest.mark.parametrize(
+    ("ends", "says"),
+    [(_swallow, "transaction: an error has ended it"), (_go_on, "aborted.*must be rolled back")],
+)
+def test_a_transaction_that_an_error_has_ended_is_never_taken_for_committed(
+    db: Database, ends: Any, says: str
+) -> None:
+    async def work(deployment: AsyncDeployment) -> None:
+        with pytest.raises(InvalidState, match=says):
+            await ends(deployment)
+        async with deployment.transaction() as connection:
+            with contextlib.suppress(InvalidArgument):
+                async with connection.transaction():
+                    await deployment.outbox.enqueue("", "p", connection=connection)
+            await deployment.outbox.enqueue("t", "kept", connection=connection)
+        assert [each.payload for each in await deployment.outbox.claim(OWNER)] == ["kept"]
+
+    run(db, work)
+
+
+@pytest.mark.dialect("postgres")
+def test_what_somebody_told_a_lent_connection_the_next_one_does_not_find(db: Database) -> None:
+    import psycopg
+    from psycopg.rows import dict_row
+
+    async def work(deployment: AsyncDeployment) -> None:
+        async with deployment.connection() as lent:
+            lent.row_factory, lent.cursor_factory = dict_row, psycopg.AsyncClientCursor
+            await lent.set_isolation_level(psycopg.IsolationLevel.SERIALIZABLE)
+            await lent.set_read_only(True)
+            await lent.set_deferrable(True)
+        async with deployment.transaction() as again:
+            assert again is lent
+            assert type(again.cursor()) is psycopg.AsyncCursor
+            found = await again.execute("SELECT current_setting('transaction_isolation')")
+            assert await found.fetchone() == ("read committed",)
+            assert len(await deployment.outbox.claim(OWNER, connection=again)) == 0
+        entered = contextlib.AsyncExitStack()
+        async with deployment.connection() as lent:
+            await entered.enter_async_context(lent.pipeline())
+        assert lent.closed, "nobody knows what is still to come"
+        with contextlib.suppress(psycopg.Error):
+            await entered.aclose()
+        assert (await deployment.outbox.enqueue("t", "p")).outcome == "created"
+
+    run(db, work, pool_size=1)
+
+
 @pytest.mark.dialect("postgres")
 @pytest.mark.parametrize("holder", HOLDERS)
 def test_a_callers_transaction_decides(db: Database, holder: str) -> None:
@@ -309,6 +374,8 @@ def test_asyncpg_with_codecs_and_from_a_pool(db: Database) -> None:
             proxy = await pool.acquire()
             await deployment.outbox.enqueue("t", "p", connection=proxy)
             await pool.release(proxy)
+            with pytest.raises(InvalidState, match="use it before it goes back to its pool"):
+                await deployment.outbox.enqueue("t", "too late", connection=proxy)
         assert _count(db) == 3
 
     run(db, work)

@@ -182,6 +182,7 @@ def test_a_worker_and_a_migration(db: Database) -> None:
         handled: list[str] = []
         over = asyncio.Event()
         worker = deployment.worker(threads=1, poll_seconds=0.05, cleanup_seconds=None)
+        assert worker.deployment.pool.size == 3, "as this one's"
 
         @worker.handler("t")
         async def handle(payload: str) -> None:

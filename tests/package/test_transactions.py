@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
@@ -14,6 +15,7 @@ from psycopg.rows import dict_row
 from psycopg.types.datetime import TimestamptzLoader
 from psycopg.types.json import set_json_loads
 
+import pysqlbox
 from pysqlbox import Deployment, InvalidArgument, InvalidState
 from pysqlbox.drivers import connect
 from tests.package.support import HOLDERS, django_alias, sqlalchemy_engine, wrong_connection
@@ -228,6 +230,60 @@ def test_transaction(deployment: Deployment, db: Database) -> None:
     with deployment.connection() as connection:
         assert connection.autocommit
     assert _count(db) == 6
+
+
+def _swallow(deployment: Deployment) -> None:
+    with deployment.transaction() as connection:
+        deployment.outbox.enqueue("t", "lost", connection=connection)
+        with contextlib.suppress(InvalidArgument):
+            deployment.outbox.enqueue("", "p", connection=connection)
+
+
+def _go_on(deployment: Deployment) -> None:
+    with deployment.transaction() as connection:
+        with contextlib.suppress(InvalidArgument):
+            deployment.outbox.enqueue("", "p", connection=connection)
+        deployment.outbox.enqueue("t", "lost", connection=connection)
+
+
+@pytest.mark.dialect("postgres")
+@pytest.mark.parametrize(
+    ("ends", "says"),
+    [(_swallow, "transaction: an error has ended it"), (_go_on, "aborted.*must be rolled back")],
+)
+def test_a_transaction_that_an_error_has_ended_is_never_taken_for_committed(
+    deployment: Deployment, db: Database, ends: Callable[[Deployment], None], says: str
+) -> None:
+    """The server answers its commit by rolling it back, and calls that no error."""
+    with pytest.raises(InvalidState, match=says):
+        ends(deployment)
+    with deployment.transaction() as connection:
+        with contextlib.suppress(InvalidArgument), connection.transaction():
+            deployment.outbox.enqueue("", "p", connection=connection)
+        deployment.outbox.enqueue("t", "kept", connection=connection)
+    assert _count(db) == 1
+
+
+@pytest.mark.dialect("postgres")
+def test_what_somebody_told_a_lent_connection_the_next_one_does_not_find(db: Database) -> None:
+    with pysqlbox.connect(db.url, schema=db.schema, pool_size=1) as deployment:
+        with deployment.connection() as lent:
+            lent.row_factory, lent.cursor_factory = dict_row, psycopg.ClientCursor
+            lent.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+            lent.read_only = lent.deferrable = True
+        with deployment.transaction() as again:
+            assert again is lent
+            assert type(again.cursor()) is psycopg.Cursor
+            found = again.execute("SELECT current_setting('transaction_isolation')")
+            assert found.fetchone() == ("read committed",)
+            assert deployment.outbox.claim(OWNER, connection=again) == []
+        entered = contextlib.ExitStack()
+        with deployment.connection() as lent:
+            entered.enter_context(lent.pipeline())
+        assert lent.closed, "nobody knows what is still to come"
+        with contextlib.suppress(psycopg.Error):
+            entered.close()
+        assert deployment.outbox.enqueue("t", "p").outcome == "created"
 
 
 def test_wrong_connections(deployment: Deployment, db: Database) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from pysqlbox import DatabaseUnavailable, InvalidArgument, PysqlboxError
 from pysqlbox.drivers import postgres, postgres_async
@@ -43,7 +43,10 @@ class Raw:
         self.rollbacks = 0
         self.on_rollback: Callable[[], None] = lambda: None
         self.on_execute: Callable[[], None] = lambda: None
-        self.pgconn = SimpleNamespace(socket=0, transaction_status=TransactionStatus.IDLE)
+        self.pgconn = SimpleNamespace(
+            socket=0, transaction_status=TransactionStatus.IDLE, pipeline_status=PipelineStatus.OFF
+        )
+        self.isolation_level = self.read_only = self.deferrable = None
 
     def execute(self, values: Any, prepare: bool | None) -> list[tuple[Any, ...]]:
         self.on_execute()

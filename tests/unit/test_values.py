@@ -21,6 +21,9 @@ def test_times_are_aware_and_utc() -> None:
     assert from_database(WHEN) == WHEN
     with pytest.raises(InvalidArgument, match="due_at: must be an aware datetime"):
         to_utc("due_at", datetime(2026, 1, 2))
+    for edge, hours in ((datetime.min, 1), (datetime.max, -1)):
+        with pytest.raises(InvalidArgument, match="due_at: must be of the years 1 to 9999 in UTC"):
+            to_utc("due_at", edge.replace(tzinfo=timezone(timedelta(hours=hours))))
 
 
 def test_json() -> None:
