@@ -253,6 +253,49 @@ def test_a_thread_that_is_about_to_begin_is_left_alone() -> None:
     assert (len(thread.assignment.held()), len(it.parts.scheduler.ready)) == (2, 0)
 
 
+def test_a_thread_without_work_and_one_that_begins_just_now_are_no_matter() -> None:
+    """Nobody has the lock while it looks: what is handled is there a moment before who handles it."""
+    it = Kept(handler_timeout=60.0)
+    idle, beginning = it.parts.thread(), it.parts.thread()
+    beginning.assignment = Assignment(it.parts.box, [], time.monotonic())
+    beginning.assignment._current = [message(1)]
+    beginning.assignment.began_at = time.monotonic()
+    it.keeper._look(idle)
+    it.keeper._look(beginning)
+    assert beginning.assignment.handled
+
+
+@pytest.mark.parametrize(
+    ("own", "worker", "late"), [(1.0, None, True), (60.0, 1.0, False), (None, 1.0, True), (None, None, False)]
+)
+def test_a_handler_s_own_time_comes_first(own: float | None, worker: float | None, late: bool) -> None:
+    """On a thread and on the loop."""
+    it = Kept(handler_timeout=worker)
+    on_thread = it.handled(1, since=2.0, timeout=own)
+    on_loop = Assignment(it.parts.box, [message(2)], time.monotonic())
+    on_loop.begin(it.parts.handlers.by_topic["t"])
+    on_loop.began_at -= 2.0
+    it.coroutines.at_work.append(on_loop)
+    it.keeper._look(it.threads[0])
+    it.keeper._look_at_coroutines()
+    assert [each.overrun for each in (on_thread, on_loop)] == [late, late]
+
+
+def test_each_look_is_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Kept()
+    it.handled(1)
+    done: list[str] = []
+    for name in (
+        "_report_silence", "_look", "_look_at_coroutines", "_look_at_all", "_settle", "_extend_all"
+    ):  # fmt: skip
+        monkeypatch.setattr(it.keeper, name, lambda *_, name=name: done.append(name))
+    monkeypatch.setattr(it.keeper._stalls, "look", lambda: done.append("stalls"))
+    it.keeper._tick()
+    assert sorted(done) == [
+        "_extend_all", "_look", "_look_at_all", "_look_at_coroutines", "_report_silence", "_settle", "stalls",
+    ]  # fmt: skip
+
+
 def test_behind_a_slow_handler_somebody_else_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who works alone has let the others sleep."""
     it = Kept()
@@ -320,16 +363,17 @@ def test_thousands_of_coroutines_are_looked_at_every_so_often(monkeypatch: pytes
 
 
 def rest(it: Kept, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, float]]:
-    """How the keeper waits between two looks."""
+    """How the keeper waits after a look."""
     waits: list[tuple[str, float]] = []
     scheduler = it.parts.scheduler
-    monkeypatch.setattr(it.keeper, "_tick", lambda: None)
+    monkeypatch.setattr(it.keeper, "_tick", lambda: waits.append(("look", 0.0)))
     monkeypatch.setattr(scheduler, "pause", lambda seconds: waits.append(("pause", seconds)))
     monkeypatch.setattr(scheduler, "nap", lambda seconds: waits.append(("nap", seconds)))
     monkeypatch.setattr(
         lease_keeper, "time", SimpleNamespace(sleep=lambda seconds: waits.append(("sleep", seconds)))
     )
-    it.keeper.run(lambda: bool(waits))
+    it.keeper.run(lambda: len(waits) > 1)
+    assert waits.pop(0) == ("look", 0.0)
     return waits
 
 
