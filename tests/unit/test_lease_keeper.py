@@ -281,6 +281,41 @@ def test_a_handler_s_own_time_comes_first(own: float | None, worker: float | Non
     assert [each.overrun for each in (on_thread, on_loop)] == [late, late]
 
 
+@pytest.mark.parametrize("where", ["thread", "loop"])
+def test_whoever_comes_back_just_before_it_is_written_off_is_not(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The assignment decides, under its lock; what waits behind it is still its thread's."""
+    it = Kept(handler_timeout=1.0)
+    back = it.handled(1, 2, since=2.0)
+    handler = it.parts.handlers.by_topic["t"]
+    monkeypatch.setattr(Assignment, "take_overrun", lambda *_: [])
+    if where == "thread":
+        it.keeper._look(it.threads[0])
+    else:
+        it.coroutines.at_work.append(back)
+        it.keeper._look_at_coroutines()
+    assert (it.replaced, it.coroutines.cancelled, handler.hanging) == ([], [], 0)
+    assert (len(back.held()), len(it.parts.box.outcomes)) == (2, 0)
+
+
+def test_while_nothing_hangs_nothing_is_said_nor_released(caplog: pytest.LogCaptureFixture) -> None:
+    it = Kept()
+    it.parts.scheduler.joined()
+    waits = it.ready(1)
+    with caplog.at_level(logging.INFO):
+        it.keeper._look_at_all()
+    assert (caplog.records, len(waits.held())) == ([], 1)
+
+
+def test_where_no_results_wait_no_connection_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    it = Kept()
+    it.parts.scheduler.stop()
+    monkeypatch.setattr(it.parts.store, "helper_connection", None)
+    it.keeper._settle()
+    assert it.parts.connection.settled == []
+
+
 def test_each_look_is_at_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     it = Kept()
     it.handled(1)
