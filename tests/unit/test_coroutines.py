@@ -204,6 +204,22 @@ def test_a_stranger_is_not_on_the_loop() -> None:
     made.close()
 
 
+def test_so_many_more_could_begin_as_there_are_slots() -> None:
+    parts = Parts()
+
+    async def handle(_message: Any) -> None:
+        await asyncio.Event().wait()
+
+    parts.handler("t", handle)
+    made = serving(parts, slots=3)
+    assert (made.free_slots, made.has_lost_loop) == (3, False)
+    submit(parts, made, 1, 2)
+    assert made.free_slots == 1
+    submit(parts, made, 3, 4, 5)
+    assert made.free_slots == 0
+    made.close()
+
+
 def test_an_assignment_that_has_ended_cannot_be_cancelled() -> None:
     parts = Parts()
     made = Coroutines(1, None)
@@ -254,9 +270,9 @@ def test_many_that_are_submitted_call_the_loop_once_until_it_comes(monkeypatch: 
     assert len(told) == 2
 
 
-@pytest.mark.parametrize("what", ["submit", "begin the loop"])
+@pytest.mark.parametrize("what", ["submit", "begin the loop", "look"])
 def test_threads_come_one_after_the_other(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of them must not begin a loop each, nor both think that the other one calls it."""
+    """Two must not begin a loop each, nor think that the other calls it; nor look at what just changes."""
     parts = Parts()
     made, done = serving(parts), threading.Event()
     monkeypatch.setattr(made, "_tell_loop", lambda _function: None)
@@ -264,6 +280,8 @@ def test_threads_come_one_after_the_other(what: str, monkeypatch: pytest.MonkeyP
     def come() -> None:
         if what == "submit":
             submit(parts, made, 1)
+        elif what == "look":
+            assert made.held() == []
         else:
             made._get_loop()
         done.set()

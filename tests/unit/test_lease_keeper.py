@@ -195,11 +195,21 @@ def test_a_handler_that_does_not_ask_costs_no_call() -> None:
     assert it.asked == []
 
 
+def test_nor_does_one_that_asks_before_it_runs() -> None:
+    """Between two messages of a group nobody asks anything."""
+    it = Kept()
+    between = it.handled(1, 2, function=lambda _message, _context: None, age=1.5)
+    assert between.finish()
+    it.keeper._extend_all()
+    assert it.asked == []
+
+
 def test_everything_that_is_held_is_extended() -> None:
     """What is handled, ready, parked, on the loop; and what waits behind it."""
     it = Kept()
     it.refuse(None)
     it.handled(1, 2, age=11.0)
+    it.threads.append(it.parts.thread())  # and one that has nothing
     it.ready(3, age=11.0)
     parked = Assignment(it.parts.box, [message(4)], time.monotonic() - 11.0)
     it.parts.handler("limited", lambda _message: None, concurrency=1).parked.append(parked)
@@ -535,6 +545,7 @@ def test_where_nobody_else_is_left_results_wait_for_nothing(why: str) -> None:
         it.parts.scheduler.stopping = True
     else:
         it.parts.scheduler._active = 0
+    it.parts.box.next_poll = time.monotonic() + 60  # which is no outage's pause
     it.parts.box.outcomes.acked.append(1)
     it.keeper._settle()
     assert [each.acked for each in it.parts.connection.settled] == [[1]]
