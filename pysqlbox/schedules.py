@@ -101,14 +101,25 @@ class SchedulingMethods(Named):
 
     @routine
     def schedule_skip(
-        self, name: str, due_at: datetime | None, next_at: datetime, *, connection: Any = None
+        self,
+        name: str,
+        due_at: datetime | None,
+        next_at: datetime,
+        *,
+        cron: str | None = None,
+        timezone: str | None = None,
+        connection: Any = None,
     ) -> Steps[int]:
-        """Move a schedule on without a message, if it still stands at ``due_at``, or, with None, nowhere."""
-        arguments: dict[str, object] = {
+        """Move a schedule on without a message, if it still stands at ``due_at``, or, with None, nowhere.
+
+        With ``cron`` and ``timezone``, what ``next_at`` comes from, only if they are its rule still.
+        """
+        required: dict[str, object] = {
             "name": name,
             "due_at": aware("due_at", due_at),
             "next_at": aware("next_at", next_at),
         }
+        arguments = given(required, {"cron": cron, "timezone": timezone})
         rows = yield self._call("schedule_skip", arguments, connection)
         return int(rows[0][0])
 
@@ -169,10 +180,15 @@ class ScheduleMethods:
             now = clock.now_at
             first = rule.after(now, now)
             if first is not None:
-                yield from SchedulingMethods.schedule_skip.steps(
-                    outbox, name, None, first, connection=connection
+                # Of two who set it at once each has worked out a time for a rule of his own.
+                moved = yield from SchedulingMethods.schedule_skip.steps(
+                    outbox, name, None, first, cron=cron, timezone=timezone, connection=connection
                 )
-                made = replace(made, next_at=first)
+                if moved:
+                    made = replace(made, next_at=first)
+                else:
+                    there = yield from SchedulingMethods.schedule_list.steps(outbox, connection=connection)
+                    made = next((each for each in there if each.name == name), made)
         self._log.info("%s: schedule %r set, next at %s [%s]", box, name, made.next_at, self.deployment.store)
         return made
 

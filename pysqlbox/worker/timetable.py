@@ -114,6 +114,8 @@ class Timetable:
         if next_at is None:
             raise InvalidArgument("cron: must mean a time to come")
         arguments: dict[str, Any] = {"name": schedule.name, "due_at": schedule.next_at, "next_at": next_at}
+        if schedule.cron is not None:  # it may have got another one since it was read
+            arguments |= {"cron": schedule.cron, "timezone": schedule.timezone}
         (row,) = connection.call(f"{self.box}_schedule_skip", arguments)
         if row["affected"] and schedule.next_at is not None:
             self._log.info(

@@ -294,6 +294,21 @@ def test_contract_a_skipped_time_leaves_no_message(each_outbox: Box) -> None:
     assert each_outbox.count() == 0
 
 
+def test_contract_a_first_time_is_for_the_rule_that_it_was_worked_out_from(outbox: Box) -> None:
+    """Whoever has worked it out may come late: the schedule has another rule by then."""
+    rule = {"cron": "0 3 * * *", "timezone": "Europe/Berlin"}
+    outbox.one("schedule_set", name="s", topic="t", payload="p", **rule)
+    for wrong in ({"cron": "0 4 * * *"}, {"timezone": "UTC"}, {"cron": "0 3 * * *", "timezone": "UTC"}):
+        skipped = {"name": "s", "due_at": None, "next_at": FUTURE, **wrong}
+        assert outbox.affected("schedule_skip", **skipped) == 0
+    assert outbox.one("schedule_list")["next_at"] is None
+    assert outbox.affected("schedule_skip", name="s", due_at=None, next_at=FUTURE, **rule) == 1
+    assert outbox.one("schedule_list")["next_at"] == FUTURE
+    outbox.one("schedule_set", name="e", topic="t", payload="p", every_seconds=60, next_at=FUTURE)
+    late = FUTURE + timedelta(minutes=1)
+    assert outbox.affected("schedule_skip", name="e", due_at=FUTURE, next_at=late, cron="0 3 * * *") == 0
+
+
 def test_contract_firing_is_the_callers_transactions(each_outbox: Box) -> None:
     set_up(each_outbox, next_at=PAST)
     before = get(each_outbox)

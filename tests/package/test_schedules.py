@@ -12,6 +12,9 @@ import pytest
 
 import pysqlbox
 from pysqlbox import InvalidArgument, NotFound
+from pysqlbox.drivers import Values
+from pysqlbox.schedules import ScheduleMethods
+from pysqlbox.steps import Call, drive
 from tests.support.database import Database
 
 PAST = datetime(2026, 3, 1, 2, 30, tzinfo=UTC)
@@ -116,6 +119,26 @@ def test_contract_bad_arguments_are_refused(
     with pytest.raises(InvalidArgument, match=rf"^{argument}"):
         deployment.schedules.set("s", "t", "p", **given)
     assert deployment.schedules.list() == []
+
+
+def test_of_two_who_set_it_at_once_the_last_ones_rule_has_its_own_time(
+    deployment: pysqlbox.Deployment,
+) -> None:
+    """The first one works its time out meanwhile; the schedule would fire at that, by the other's rule."""
+
+    def perform(call: Call[Any]) -> list[Values]:
+        rows = deployment.perform(call)
+        if call.routine == "outbox_schedule_next":
+            deployment.outbox.schedule_set("s", "t", "p", cron="* * * * *")
+        return rows
+
+    slow = ScheduleMethods.set.steps(deployment.schedules, "s", "t", "p", cron="0 0 1 1 *")
+    found = drive(slow, perform)
+    assert (found.cron, found.next_at) == ("* * * * *", None)
+    made = deployment.schedules.set("s", "t", "p", cron="* * * * *")
+    assert made.next_at is not None
+    assert made.next_at - deployment.outbox.schedule_next().now_at <= timedelta(minutes=1)
+    assert deployment.schedules.list() == [made]
 
 
 def test_a_box_that_is_not_there(deployment: pysqlbox.Deployment) -> None:

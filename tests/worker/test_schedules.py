@@ -146,6 +146,34 @@ def test_contract_a_cron_text_set_by_sql_gets_its_time_from_a_worker(
     assert count(deployment) == 0
 
 
+@pytest.mark.dialect("postgres")
+def test_a_schedule_that_gets_another_rule_meanwhile_gets_its_time_from_that(
+    worker: Any, deployment: pysqlbox.Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Just when the worker has worked a time out from the old one."""
+    from pysqlbox.worker.database_postgres import PostgresConnection
+
+    call = PostgresConnection.call
+    skipped: list[object] = []
+
+    def changing(self: Any, routine: str, arguments: Any) -> Any:
+        if routine == "outbox_schedule_skip":
+            if not skipped:
+                deployment.outbox.schedule_set("s", "t", "p", cron="* * * * *")
+            skipped.append(arguments["next_at"])
+        return call(self, routine, arguments)
+
+    monkeypatch.setattr(PostgresConnection, "call", changing)
+    deployment.outbox.schedule_set("s", "t", "p", cron="0 0 1 1 *")
+    worker.start()
+    until(lambda: next_at(deployment) is not None)
+    worker.stop()
+    found = next_at(deployment)
+    assert found is not None
+    assert found - deployment.outbox.schedule_next().now_at <= timedelta(minutes=1)
+    assert len(skipped) == 2
+
+
 @pytest.mark.every_engine
 def test_contract_a_schedule_that_cannot_be_read_costs_the_others_nothing(
     worker: Any,

@@ -6,14 +6,18 @@
 -- name: not null
 -- due_at: the planned time that is passed over; null for a schedule whose next time was still to be worked out
 -- next_at: not null, after due_at, before the year 9000
--- returns: affected; 0 if it stands elsewhere, is not enabled or gone
+-- cron: what next_at was worked out from; a schedule with another text by now is left alone; null asks for none
+-- timezone: the same for its zone
+-- returns: affected; 0 if it stands elsewhere, is not enabled, of another rule, or gone
 -- errors: PB001
 -- locks: message
 -- role: worker
 CREATE OR ALTER PROCEDURE {{ box.schedule_skip }}
     @name nvarchar(max),
     @due_at datetimeoffset(6),
-    @next_at datetimeoffset(6)
+    @next_at datetimeoffset(6),
+    @cron nvarchar(max) = NULL,
+    @timezone nvarchar(max) = NULL
 AS
 BEGIN
     {{ arguments.begin() }}
@@ -37,7 +41,9 @@ BEGIN
         FROM {{ box.schedules }} AS s WITH (ROWLOCK, FORCESEEK ({{ key.pk_schedules }} (schedule_key)))
         WHERE s.schedule_key = CONVERT(nvarchar(256), @name + N'.')
             AND (s.next_at = @due OR (s.next_at IS NULL AND @due IS NULL))
-            AND s.enabled = 1;
+            AND s.enabled = 1
+            AND (@cron IS NULL OR s.cron = @cron)
+            AND (@timezone IS NULL OR s.timezone = @timezone);
         SET @affected = @@ROWCOUNT;
     END;
     SELECT @affected AS affected;

@@ -1,4 +1,10 @@
-CREATE OR REPLACE FUNCTION {{ box.schedule_skip }}(name text, due_at timestamptz, next_at timestamptz)
+CREATE OR REPLACE FUNCTION {{ box.schedule_skip }}(
+    name text,
+    due_at timestamptz,
+    next_at timestamptz,
+    cron text DEFAULT NULL,
+    timezone text DEFAULT NULL
+)
 RETURNS TABLE (affected integer)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -11,7 +17,9 @@ AS $$
     -- name: not null
     -- due_at: the planned time that is passed over; null for a schedule whose next time was still to be worked out
     -- next_at: not null, after due_at, before the year 9000
-    -- returns: affected; 0 if it stands elsewhere, is not enabled or gone
+    -- cron: what next_at was worked out from; a schedule with another text by now is left alone; null asks for none
+    -- timezone: the same for its zone
+    -- returns: affected; 0 if it stands elsewhere, is not enabled, of another rule, or gone
     -- errors: PB001
     -- locks: message
     -- role: worker
@@ -25,7 +33,9 @@ BEGIN
     END IF;
     UPDATE {{ box.schedules }} AS s
     SET next_at = $3
-    WHERE s.name = $1 AND s.next_at IS NOT DISTINCT FROM $2 AND s.enabled;
+    WHERE s.name = $1 AND s.next_at IS NOT DISTINCT FROM $2 AND s.enabled
+        AND ($4 IS NULL OR s.cron = $4)
+        AND ($5 IS NULL OR s.timezone = $5);
     GET DIAGNOSTICS moved = ROW_COUNT;
     RETURN QUERY SELECT moved;
 END;
