@@ -43,9 +43,10 @@ def test_the_lowest_rank_is_woken_first() -> None:
 
 def test_everybody_can_be_woken() -> None:
     condition, woken = RankedCondition(), list[int]()
-    for thread in [asleep(condition, rank, woken.append) for rank in range(3)]:
-        with condition:
-            condition.notify_all()
+    threads = [asleep(condition, rank, woken.append) for rank in range(3)]
+    with condition:
+        condition.notify_all()
+    for thread in threads:
         thread.join(PATIENCE)
     assert sorted(woken) == [0, 1, 2]
     assert condition.sleepers == 0
