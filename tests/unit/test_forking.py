@@ -26,9 +26,8 @@ class Watched:
 
 @pytest.fixture(autouse=True)
 def nothing_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What other tests have left is not this one's."""
+    """What this test keeps is not kept for ever."""
     monkeypatch.setattr(forking, "_inherited", [])
-    monkeypatch.setattr(forking, "_watched", weakref.WeakSet())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
