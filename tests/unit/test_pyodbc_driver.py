@@ -213,6 +213,7 @@ def test_what_is_closed_is_lost_and_what_is_not_the_drivers_is_not() -> None:
     assert not mssql.is_lost(connection, ValueError("08S01"))
     assert not mssql.is_conflict(ValueError("40001", "(1205)"))
     assert not mssql.is_conflict(None)
+    assert mssql.is_conflict(error(0, "40001")), "by its state, whatever its number"
     connection.closed = True
     assert mssql.is_lost(connection, None)
 
