@@ -151,6 +151,13 @@ def test_numbers_that_no_column_takes(value: object) -> None:
         shape(delay_seconds=value)
 
 
+def test_numbers_are_short_enough_to_be_bound() -> None:
+    connection: Any = Connection()
+    mssql.fetch(connection, "infra", "outbox_enqueue", {"delay_seconds": Decimal("1.5E-100")})
+    ((_, values, _),) = connection.sent
+    assert values == ["0." + "0" * 20]
+
+
 @pytest.mark.parametrize("value", [2**63, object(), datetime(2026, 1, 2), {1, 2}])
 def test_values_that_do_not_fit(value: object) -> None:
     with pytest.raises(InvalidArgument, match="priority"):
@@ -175,7 +182,8 @@ def test_questions_of_its_own_have_one_plan_too() -> None:
     connection: Any = Connection()
     for name in ("outbox_enqueue", "x" * 100):
         assert mssql.has_routine(connection, "infra", name)
-    assert len({(text, tuple(sizes)) for text, _, sizes in connection.sent}) == 1
+    ((_, sizes),) = {(text, tuple(sizes)) for text, _, sizes in connection.sent}
+    assert sizes == ((pyodbc.SQL_WVARCHAR, 4000, 0),)
 
 
 @pytest.mark.parametrize(
