@@ -105,14 +105,12 @@ class Coroutines:
         """Cancel what still runs, and end the loop if it is our own."""
         with self._lock:
             self._is_closed = True
-            loop, tasks = self._loop, list(self._tasks.values())
+            tasks = list(self._tasks.values())
             self._waiting.clear()
-        if loop is None:
-            return
         for task in tasks:
             self._tell_loop(task.cancel)
         if self.thread is not None:
-            self._tell_loop(lambda: loop.create_task(self._finish(loop)))
+            self._tell_loop(lambda: asyncio.ensure_future(self._finish()))
             self.thread.join(CANCEL_SECONDS + 0.5)
 
     def _tell_loop(self, function: Callable[[], object]) -> None:
@@ -147,14 +145,14 @@ class Coroutines:
 
     # On the loop
 
-    async def _finish(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _finish(self) -> None:
         me = asyncio.current_task()
         tasks = [task for task in asyncio.all_tasks() if task is not me]
         for task in tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
-        loop.stop()
+        asyncio.get_running_loop().stop()
 
     def _begin(self) -> None:
         with self._lock:

@@ -220,6 +220,28 @@ def test_so_many_more_could_begin_as_there_are_slots() -> None:
     made.close()
 
 
+def test_one_that_is_cancelled_answers_and_the_others_go_on() -> None:
+    """As the lease keeper does with one that has overrun its time."""
+    parts = Parts()
+    both = threading.Semaphore(0)
+
+    async def handle(each: Any) -> None:
+        both.release()
+        if each.id == 1:
+            await asyncio.Event().wait()
+
+    parts.handler("t", handle)
+    made = serving(parts)
+    stuck, _ = submit(parts, made, 1, 2)
+    assert both.acquire(timeout=10)
+    assert both.acquire(timeout=10)
+    made.cancel(stuck)
+    comes(lambda: made.busy == 0)
+    made.close()
+    assert parts.box.outcomes.acked == [2]
+    assert parts.box.outcomes.others[0]["error"] == "CancelledError"
+
+
 def test_an_assignment_that_has_ended_cannot_be_cancelled() -> None:
     parts = Parts()
     made = Coroutines(1, None)
@@ -270,7 +292,7 @@ def test_many_that_are_submitted_call_the_loop_once_until_it_comes(monkeypatch: 
     assert len(told) == 2
 
 
-@pytest.mark.parametrize("what", ["submit", "begin the loop", "look"])
+@pytest.mark.parametrize("what", ["submit", "begin the loop", "look", "close"])
 def test_threads_come_one_after_the_other(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two must not begin a loop each, nor think that the other calls it; nor look at what just changes."""
     parts = Parts()
@@ -282,6 +304,8 @@ def test_threads_come_one_after_the_other(what: str, monkeypatch: pytest.MonkeyP
             submit(parts, made, 1)
         elif what == "look":
             assert made.held() == []
+        elif what == "close":
+            made.close()
         else:
             made._get_loop()
         done.set()
