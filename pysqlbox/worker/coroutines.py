@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
@@ -116,11 +117,8 @@ class Coroutines:
     def _tell_loop(self, function: Callable[[], object]) -> None:
         """Call a function on the loop; if somebody has closed that, the lease keeper ends the worker."""
         loop = self._get_loop()
-        try:
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(function)
-        except RuntimeError:
-            if not loop.is_closed():
-                raise
 
     def _get_loop(self) -> asyncio.AbstractEventLoop:
         """The loop; our own one is started when it is first needed."""

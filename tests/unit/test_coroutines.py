@@ -118,6 +118,7 @@ def test_closing_forgets_what_waits_and_cancels_what_runs(monkeypatch: pytest.Mo
         try:
             await asyncio.sleep(60)
         finally:
+            await asyncio.sleep(0.01)  # as whoever gives a connection back
             cancelled.set()
 
     parts.handler("t", handle)
@@ -292,12 +293,15 @@ def test_many_that_are_submitted_call_the_loop_once_until_it_comes(monkeypatch: 
     assert len(told) == 2
 
 
-@pytest.mark.parametrize("what", ["submit", "begin the loop", "look", "close"])
+@pytest.mark.parametrize("what", ["submit", "begin the loop", "look", "close", "begin"])
 def test_threads_come_one_after_the_other(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two must not begin a loop each, nor think that the other calls it; nor look at what just changes."""
     parts = Parts()
     made, done = serving(parts), threading.Event()
     monkeypatch.setattr(made, "_tell_loop", lambda _function: None)
+
+    async def begin() -> None:
+        made._begin()
 
     def come() -> None:
         if what == "submit":
@@ -306,6 +310,8 @@ def test_threads_come_one_after_the_other(what: str, monkeypatch: pytest.MonkeyP
             assert made.held() == []
         elif what == "close":
             made.close()
+        elif what == "begin":
+            asyncio.run(begin())
         else:
             made._get_loop()
         done.set()
