@@ -108,9 +108,10 @@ class Coroutines:
             self._is_closed = True
             tasks = list(self._tasks.values())
             self._waiting.clear()
-        for task in tasks:
-            self._tell_loop(task.cancel)
-        if self.thread is not None:
+        if self.thread is None:
+            for task in tasks:
+                self._tell_loop(task.cancel)
+        else:
             self._tell_loop(lambda: asyncio.ensure_future(self._finish()))
             self.thread.join(CANCEL_SECONDS + 0.5)
 

@@ -107,6 +107,7 @@ def test_after_the_end_no_loop_begins() -> None:
 
 
 def test_closing_forgets_what_waits_and_cancels_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once: a second time would cut off what it cleans up."""
     monkeypatch.setattr(
         "pysqlbox.worker.coroutines.CANCEL_SECONDS", 30.0
     )  # a busy machine may need some of it
