@@ -12,8 +12,11 @@ from tests.contract.support import (
     HOSTILE,
     LONG,
     NIL,
+    OTHER,
+    OWNER,
     TOO_LONG,
     Box,
+    check_books,
     headers_of,
     json_text,
     refuses,
@@ -77,6 +80,29 @@ def test_contract_priority_is_a_smallint(box: Box) -> None:
     assert box.count() == 0
     low, high = box.put(priority=-32768), box.put(priority=32767)
     assert [(row["id"], row["priority"]) for row in box.claim()] == [(high, 32767), (low, -32768)]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_contract_a_message_of_the_lowest_priority_goes_every_way(box: Box, grouped: bool) -> None:
+    """The lowest smallint has no positive twin; a message that cannot come back would stop every claim."""
+    group = {"group_id": "g"} if grouped else {}
+    made = [box.put(priority=-32768, **group)]
+    made += box.fill(2, priority=-32768, **group)
+    made.append(box.put(priority=-32768, delay_seconds=30, **group))
+    assert box.take() == made[:3]
+    assert box.abandon(OWNER, made[:3], delay_seconds=5) == 3
+    box.db.advance(6)
+    assert box.take(lease=5) == made[:3]
+    box.db.advance(6)
+    assert sorted(box.take(OTHER)) == made[:3], "whose leases were reaped"
+    assert box.release(OTHER, made[:3], delay_seconds=1) == 3
+    assert box.affected("reschedule", ids=made, due_at=None) == 4
+    assert sorted(box.take()) == made
+    assert box.fail(OWNER, made) == 4
+    assert box.affected("replay", ids=made) == 4
+    assert sorted(box.take()) == made
+    assert box.ack(OWNER, made) == 4
+    check_books(box)
 
 
 def test_contract_headers_are_a_json_object_and_no_other_value(box: Box) -> None:

@@ -79,7 +79,7 @@ BEGIN
         LEFT JOIN LATERAL (
             SELECT f.id + f.span > m.id AND f.xmin = pg_current_xact_id_if_assigned()::xid AS is_own
             FROM {{ db.outbox_ready }} AS f
-            WHERE f.lane = -m.priority AND f.ticket <= m.id AND f.ticket > m.id - 64 AND f.id = f.ticket
+            WHERE f.lane = 0 - m.priority AND f.ticket <= m.id AND f.ticket > m.id - 64 AND f.id = f.ticket
             ORDER BY f.lane DESC, f.ticket DESC
             LIMIT 1
         ) AS r ON true;

@@ -98,11 +98,11 @@ IF {{ keys }} IS NOT NULL THEN
 {# The lanes of these messages become known to claims; lane 0 always is. Nobody waits, and a lane entered twice is no harm. #}
 {% macro enter_lanes() %}
 INSERT INTO {{ box.lane }} (lane)
-    SELECT DISTINCT -m.priority
+    SELECT DISTINCT 0 - m.priority
     FROM {{ box.message }} AS m
     WHERE m.id = ANY (ids)
         AND m.priority <> 0
-        AND NOT EXISTS (SELECT FROM {{ box.lane }} AS n WHERE n.lane = -m.priority);
+        AND NOT EXISTS (SELECT FROM {{ box.lane }} AS n WHERE n.lane = 0 - m.priority);
     IF FOUND THEN
         PERFORM setval({{ box._special | literal }}, 1);
     END IF

@@ -117,12 +117,12 @@ BEGIN
     ELSE
         {{ queue.enter_lanes() }};
         INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic)
-        SELECT -m.priority, m.id, m.id, m.expires_at, m.topic
+        SELECT 0 - m.priority, m.id, m.id, m.expires_at, m.topic
         FROM {{ box.message }} AS m
         WHERE m.id >= ids[1] AND m.id <= ids[size] AND (m.due_at IS NULL OR m.due_at <= now_at)
         ORDER BY m.id;
         INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic)
-        SELECT m.due_at, m.id, m.id, m.expires_at, -m.priority, m.topic
+        SELECT m.due_at, m.id, m.id, m.expires_at, 0 - m.priority, m.topic
         FROM {{ box.message }} AS m
         WHERE m.id >= ids[1] AND m.id <= ids[size] AND m.due_at > now_at
         ORDER BY m.due_at, m.id;

@@ -28,7 +28,7 @@ DECLARE
 BEGIN
     {{ queue.enter_lanes() }};
     INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic)
-    SELECT -m.priority, m.id, m.id, m.expires_at, m.topic
+    SELECT 0 - m.priority, m.id, m.id, m.expires_at, m.topic
     FROM {{ box.message }} AS m
     WHERE m.id = ANY (ids)
         AND m.group_id IS NULL
@@ -36,7 +36,7 @@ BEGIN
     ORDER BY m.id;
 
     INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic)
-    SELECT m.due_at, m.id, m.id, m.expires_at, -m.priority, m.topic
+    SELECT m.due_at, m.id, m.id, m.expires_at, 0 - m.priority, m.topic
     FROM {{ box.message }} AS m
     WHERE m.id = ANY (ids)
         AND m.group_id IS NULL
@@ -79,7 +79,7 @@ BEGIN
     END IF;
     -- The ticket bears a number of our own, but stands where the group's head calls for, whoever wrote that.
     WITH head AS MATERIALIZED (
-        SELECT own.group_id, own.ticket, m.due_at, m.topic, -m.priority AS lane
+        SELECT own.group_id, own.ticket, m.due_at, m.topic, 0 - m.priority AS lane
         FROM (
             SELECT n.group_id, min(n.id) AS ticket
             FROM {{ box.message }} AS n

@@ -56,7 +56,7 @@ BEGIN
             (
                 SELECT f.lane, f.ticket, f.xmin = pg_current_xact_id_if_assigned()::xid AS is_own
                 FROM {{ box.ready }} AS f
-                WHERE f.lane = -m.priority AND f.ticket <= m.id AND f.ticket > m.id - 64
+                WHERE f.lane = 0 - m.priority AND f.ticket <= m.id AND f.ticket > m.id - 64
                     AND f.id = f.ticket AND f.id + f.span > m.id
                 ORDER BY f.lane DESC, f.ticket DESC
                 LIMIT 1

@@ -19,7 +19,7 @@ BEGIN
     INSERT INTO {{ box.ready }} (lane, ticket, id, expires_at, topic)
     SELECT p.lane, nextval({{ box._ids | literal }}), p.id, p.expires_at, p.topic
     FROM (
-        SELECT -m.priority AS lane, m.id, m.expires_at, m.topic
+        SELECT 0 - m.priority AS lane, m.id, m.expires_at, m.topic
         FROM {{ box.message }} AS m
         WHERE m.id = ANY (ids)
             AND (m.due_at IS NULL OR m.due_at <= now_at)
@@ -27,7 +27,7 @@ BEGIN
     ) AS p;
 
     INSERT INTO {{ box.scheduled }} (due_at, no, id, expires_at, lane, topic)
-    SELECT m.due_at, m.id, m.id, m.expires_at, -m.priority, m.topic
+    SELECT m.due_at, m.id, m.id, m.expires_at, 0 - m.priority, m.topic
     FROM {{ box.message }} AS m
     WHERE m.id = ANY (ids)
         AND m.due_at > now_at

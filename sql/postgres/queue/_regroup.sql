@@ -34,7 +34,7 @@ BEGIN
 
     -- OFFSET 0 keeps a lookup a lookup, whatever the planner knew of the tables when it made the plan.
     WITH free AS MATERIALIZED (
-        SELECT g.group_id, m.id, m.topic, -m.priority AS lane, m.due_at > now_at IS NOT TRUE AS is_due
+        SELECT g.group_id, m.id, m.topic, 0 - m.priority AS lane, m.due_at > now_at IS NOT TRUE AS is_due
         FROM unnest(groups) AS g (group_id)
         LEFT JOIN LATERAL (
             SELECT gm.id
@@ -78,7 +78,7 @@ BEGIN
     );
     -- Of a group without a row every producer puts out a ticket itself.
     INSERT INTO {{ box.scheduled }} (due_at, no, lane, topic, group_id)
-    SELECT greatest(m.due_at, now_at), nextval({{ box._ids | literal }}), -m.priority, m.topic, u.group_id
+    SELECT greatest(m.due_at, now_at), nextval({{ box._ids | literal }}), 0 - m.priority, m.topic, u.group_id
     FROM unnest(unsure, heads) AS u (group_id, ticketed_id)
     CROSS JOIN LATERAL (
         SELECT gm.id

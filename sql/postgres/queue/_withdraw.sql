@@ -15,7 +15,7 @@ BEGIN
     -- Each is looked up with locks, so in a subquery of its own: whatever the planner knew of the tables when it made the
     -- plan, it reads as many rows as there are messages here.
     WITH place AS MATERIALIZED (
-        SELECT m.id, -m.priority AS lane, m.due_at, m.group_id
+        SELECT m.id, 0 - m.priority AS lane, m.due_at, m.group_id
         FROM {{ box.message }} AS m
         WHERE m.id = ANY (ids)
     ),

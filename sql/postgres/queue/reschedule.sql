@@ -59,7 +59,7 @@ BEGIN
             CROSS JOIN LATERAL (
                 (
                     SELECT f.lane, f.ticket FROM {{ box.ready }} AS f
-                    WHERE f.lane = -m.priority AND f.ticket <= m.id AND f.ticket > m.id - 64
+                    WHERE f.lane = 0 - m.priority AND f.ticket <= m.id AND f.ticket > m.id - 64
                         AND f.id = f.ticket AND f.id + f.span > m.id
                     ORDER BY f.lane DESC, f.ticket DESC
                     LIMIT 1
