@@ -290,6 +290,48 @@ def test_what_somebody_else_has_fired_is_his() -> None:
     assert (server.fired, server.count("outbox_schedule_fire")) == ([], 1)
 
 
+def test_what_somebody_else_has_moved_on_is_fired_where_it_stands_now() -> None:
+    """In the same look, if that is due as well."""
+    parts = Parts()
+    server = Schedules(a=NOW - HOUR)
+    server.catch_up = 1
+    skip = server.routines["outbox_schedule_skip"]
+
+    def late(arguments: Mapping[str, Any]) -> list[dict[str, object]]:
+        server.planned["a"] = NOW
+        return skip(arguments)
+
+    server.routines["outbox_schedule_skip"] = late
+    look(parts, server)
+    assert server.fired == [("a", NOW)]
+
+
+def test_where_nothing_is_due_nothing_more_is_asked() -> None:
+    parts = Parts()
+    server = Schedules(a=NOW + HOUR)
+    look(parts, server)
+    assert [name for name, _ in server.called] == ["outbox_schedule_next"]
+
+
+def test_so_many_are_asked_for_as_were_met_in_vain_and_some_but_not_any_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pysqlbox.worker import timetable
+
+    monkeypatch.setattr(timetable, "BATCH", 2)
+    monkeypatch.setattr(timetable, "MOST", 5)
+    parts = Parts()
+    server = Schedules(**dict.fromkeys("abcdefg", NOW))
+
+    def never(_arguments: Mapping[str, Any]) -> list[dict[str, object]]:
+        raise pysqlbox.PysqlboxError("a trigger says no")
+
+    server.routines["outbox_schedule_fire"] = never
+    look(parts, server)
+    limits = [arguments["limit"] for name, arguments in server.called if name == "outbox_schedule_due"]
+    assert limits == [2, 4, 5, 5]
+
+
 def test_one_without_a_time_gets_its_first_and_fires_nothing() -> None:
     parts = Parts()
     server = Schedules(a=None)

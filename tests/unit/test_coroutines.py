@@ -251,7 +251,38 @@ def test_an_assignment_that_has_ended_cannot_be_cancelled() -> None:
     assert made.thread is None
 
 
-def test_no_more_run_at_once_than_there_are_slots() -> None:
+def test_what_has_ended_is_there_until_nobody_looks_any_more() -> None:
+    """Whoever looks has the lock, and counts on what it sees."""
+    parts = Parts()
+    ended = threading.Event()
+
+    async def handle(_message: Any) -> None:
+        asyncio.get_running_loop().call_soon(asyncio.get_running_loop().call_soon, ended.set)
+
+    parts.handler("t", handle)
+    made = serving(parts)
+    made._get_loop()
+    begin = made._begin
+    (it,) = [Assignment(parts.box, [message(1)], time.monotonic())]
+
+    def beginning() -> None:
+        begin()
+        begun.set()
+        assert locked.wait(10)
+
+    begun, locked = threading.Event(), threading.Event()
+    made._begin = beginning  # type: ignore[method-assign]
+    made.submit([it])
+    assert begun.wait(10)
+    with made._lock:
+        locked.set()
+        assert not ended.wait(0.05), "the loop waits for us"
+        assert made.busy == 1
+    comes(lambda: made.busy == 0)
+    made.close()
+
+
+def test_no_more_run_at_once_than_there_are_slots(caplog: pytest.LogCaptureFixture) -> None:
     """Whatever is submitted at once; the rest begins as places are free."""
     parts = Parts()
     now, most = [0], [0]
@@ -268,6 +299,7 @@ def test_no_more_run_at_once_than_there_are_slots() -> None:
     comes(lambda: made.busy == 0)
     made.close()
     assert (len(parts.box.outcomes.acked), most[0]) == (7, 2)
+    assert caplog.records == []
 
 
 def test_many_that_are_submitted_call_the_loop_once_until_it_comes(monkeypatch: pytest.MonkeyPatch) -> None:

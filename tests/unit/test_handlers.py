@@ -6,6 +6,8 @@ import asyncio
 import functools
 import threading
 import time
+from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -34,26 +36,47 @@ def work(parts: Parts, identity: int = 1) -> Assignment:
     return Assignment(parts.box, [message(identity)], time.monotonic())
 
 
-@pytest.mark.parametrize("what", ["enter", "leave"])
-def test_places_are_counted_under_the_lock(what: str) -> None:
+@pytest.mark.parametrize("what", ["enter", "leave", "hangs", "unpark", "hopeless", "add", "middleware"])
+def test_places_and_registrations_are_counted_under_the_lock(what: str) -> None:
+    """Two that come together must both be counted."""
     parts, handler = limited()
     handlers, done = parts.handlers, threading.Event()
     handler.active = 1 if what == "leave" else 0
+    if what in ("unpark", "hopeless"):
+        handler.parked.append(work(parts))
+        handler.hanging = 1
 
-    def count() -> None:
-        if what == "enter":
-            handlers.enter(handler, work(parts))
-        else:
-            handlers.leave(handler, hung=False)
+    def middleware(_message: Any, _context: Any, call: Any) -> Any:
+        return call()
+
+    acts: dict[str, Callable[[], object]] = {
+        "enter": lambda: handlers.enter(handler, work(parts)),
+        "leave": lambda: handlers.leave(handler, hung=False),
+        "hangs": lambda: handlers.hangs(handler),
+        "unpark": handlers.unpark,
+        "hopeless": handlers.unpark_hopeless,
+        "add": lambda: handlers.add(Handler("u", nothing)),
+        "middleware": lambda: handlers.add_middleware(middleware),
+    }
+
+    def act() -> None:
+        acts[what]()
         done.set()
 
+    def state() -> tuple[Any, ...]:
+        return (
+            handler.active, handler.hanging, len(handler.parked), handlers.topics(), handlers.middleware
+        )  # fmt: skip
+
     with handlers._lock:
-        thread = threading.Thread(target=count)
+        before = state()
+        thread = threading.Thread(target=act)
         thread.start()
         assert not done.wait(0.05)
+        assert state() == before
     assert done.wait(10)
     thread.join()
-    assert handler.active == (1 if what == "enter" else 0)
+    assert state() != before
 
 
 def test_a_topic_is_saturated_while_its_places_are_taken_or_something_is_parked() -> None:
@@ -110,7 +133,7 @@ def test_what_is_unparked_is_there_once() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"concurrency": 0}, {"concurrency": True}, {"timeout": 0}, {"timeout": "1"},
+        {"concurrency": 0}, {"concurrency": True}, {"timeout": 0}, {"timeout": "1"}, {"timeout": True},
         {"timeout": float("inf")}, {"transactional": 7},
     ],
     ids=str,
@@ -118,6 +141,11 @@ def test_what_is_unparked_is_there_once() -> None:
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(pysqlbox.InvalidArgument):
         Handler("t", nothing, **options)
+
+
+def test_a_time_is_seconds_or_a_timedelta() -> None:
+    found = [Handler("t", nothing, timeout=each).timeout for each in (timedelta(minutes=2), 3, 0.5, None)]
+    assert found == [120.0, 3.0, 0.5, None]
 
 
 def test_a_topic_has_one_handler_and_coroutines_are_not_transactional() -> None:
@@ -132,6 +160,43 @@ def test_a_topic_has_one_handler_and_coroutines_are_not_transactional() -> None:
         Handler("c", coroutine, transactional=True)
 
 
+def test_what_kinds_of_handlers_there_are_is_known_whichever_comes_last() -> None:
+    """It decides how much is claimed; the worker's own handler is for no thread that waits."""
+
+    class Called:
+        async def __call__(self, _message: Any) -> None:
+            """Nothing to do."""
+
+    async def coroutine(_message: Any) -> None:
+        """Nothing to do."""
+
+    one_of_each = {
+        "batch": Handler("batch", nothing, batch=True), "async": Handler("async", coroutine),
+        "callable": Handler("callable", Called()), "sync": Handler("sync", nothing),
+    }  # fmt: skip
+    found = {}
+    for names in (["async"], ["callable"], ["sync"], ["batch", "sync"], ["sync", "batch", "async"], ["own"]):
+        handlers = Handlers()
+        for name in names:
+            made = one_of_each.get(name) or Handler("own", nothing)
+            handlers.add(made, internal=name == "own")
+        found[" ".join(names)] = (handlers.any_batch, handlers.any_async, handlers.any_sync)
+    assert found == {
+        "async": (False, True, False), "callable": (False, True, False), "sync": (False, False, True),
+        "batch sync": (True, False, True), "sync batch async": (True, True, True),
+        "own": (False, False, False),
+    }  # fmt: skip
+
+
+def test_a_topic_without_a_bound_is_never_saturated() -> None:
+    handlers = Handlers()
+    handlers.add(Handler("t", nothing))
+    assert handlers.saturated() == set()
+    handlers.add(Handler("limited", nothing, concurrency=1))
+    handlers.by_topic["limited"].active = 1
+    assert handlers.saturated() == {"limited"}
+
+
 def test_only_what_is_simply_called_is_simple() -> None:
     def with_context(_message: Any, _context: Any) -> None:
         """Nothing to do."""
@@ -144,8 +209,15 @@ def test_only_what_is_simply_called_is_simple() -> None:
 
 
 def test_answers() -> None:
-    handler = Handler("t", nothing, batch=True)
+    handler, single = Handler("t", nothing, batch=True), Handler("t", nothing)
     three = [message(n) for n in range(3)]
+    assert handler.results_of(three, [None, Retry(), None]) == [Ack(), Retry(), Ack()]
+    assert handler.results_of(three, Retry()) == [Retry()] * 3
+    assert single.results_of(three[:1], Retry()) == [Retry()]
+    with pytest.raises(TypeError, match="a handler must answer None"):
+        single.results_of(three[:1], [Retry()])
+    with pytest.raises(TypeError, match="a batch handler must answer None"):
+        handler.results_of(three, 3)
     assert handler.results(three, None) == [Ack()] * 3
     assert handler.results(three, {1: Retry()}) == [Ack(), Retry(), Ack()]
     assert handler.results(three, iter([None, Release(), DeadLetter("d")])) == [

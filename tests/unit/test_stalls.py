@@ -13,6 +13,7 @@ import pytest
 
 import pysqlbox
 from pysqlbox.worker.assignment import Assignment
+from pysqlbox.worker.served_box import ServedBox
 from pysqlbox.worker.settings import Settings
 from pysqlbox.worker.stalls import StallWatch, is_stuck
 from tests.unit.standins import Parts, message
@@ -21,17 +22,17 @@ from tests.unit.standins import Parts, message
 class Watched:
     """A box in which nothing has moved for a minute, and a database that says what waits."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.parts = Parts(settings=Settings(**{"stall_seconds": 5.0, **settings}))
+    def __init__(self, *boxes: str, **settings: Any) -> None:
+        self.parts = Parts(*boxes, settings=Settings(**{"stall_seconds": 5.0, **settings}))
         self.box = self.parts.box
-        self.box.moved_at = time.monotonic() - 60.0
+        for each in self.parts.boxes:
+            each.moved_at = time.monotonic() - 60.0
+        self.lent: list[ServedBox] = []
         self.held: list[Assignment] = []
         self.asked = 0
         self.rows: list[dict[str, object]] = [self.row("t", 3, 50.0)]
         self.error: Exception | None = None
-        self.watch = StallWatch(
-            self.parts.scheduler, self.parts.settings, lambda _box: self.held, lambda _box: self._lend()
-        )
+        self.watch = StallWatch(self.parts.scheduler, self.parts.settings, lambda _box: self.held, self._lend)
 
     @staticmethod
     def row(topic: str | None, ready: int, oldest: float | None) -> dict[str, object]:
@@ -45,8 +46,9 @@ class Watched:
             self.watch.look()
 
     @contextlib.contextmanager
-    def _lend(self) -> Iterator[Any]:
+    def _lend(self, box: ServedBox) -> Iterator[Any]:
         self.asked += 1
+        self.lent.append(box)
         if self.error is not None:
             raise self.error
         self.parts.connection.on_call = lambda *_: self.rows
@@ -108,6 +110,36 @@ def test_it_looks_every_so_often(monkeypatch: pytest.MonkeyPatch) -> None:
     assert looks == [it.box]
 
 
+def test_it_asks_of_a_few_boxes_at_a_time_the_longest_unasked_first() -> None:
+    """Where thousands wait for a slow database, it would only add to that."""
+    it = Watched("one", "two", "three", "four", "five")
+    it.rows = []
+    found: list[list[str]] = []
+    for _ in range(4):
+        it.lent.clear()
+        it.look()
+        found.append(sorted(each.name for each in it.lent))
+    first, second = found[1], found[2]
+    assert [len(each) for each in found] == [0, 3, 2, 0]
+    assert sorted([*first, *second]) == sorted(each.name for each in it.parts.boxes)
+
+
+def test_what_is_stalled_is_looked_at_though_nobody_expects_anything_of_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until it moves; then it is told once, and left alone."""
+    it = Watched()
+    it.look(2)
+    found = [it.stalled]
+    monkeypatch.setattr(it.parts.scheduler, "active_boxes", list)
+    it.box.moved_at = time.monotonic()
+    with caplog.at_level(logging.INFO):
+        it.look(3)
+    assert [*found, it.stalled] == [True, False]
+    assert caplog.text.count("it moves again") == 1
+    assert it.watch._stalled == set()
+
+
 @pytest.mark.parametrize(
     ("error", "level"),
     [(pysqlbox.AccessDenied("no right"), "DEBUG"), (pysqlbox.DatabaseUnavailable("gone"), "WARNING")],
@@ -127,13 +159,27 @@ def test_who_cannot_be_asked_says_nothing_of_what_waits(
     assert it.asked == 1, "it asks seldom"
 
 
-def test_what_is_held_and_not_begun_waits_too() -> None:
-    """Also where the statistics may not be read."""
+def test_what_is_held_and_not_begun_waits_too(caplog: pytest.LogCaptureFixture) -> None:
+    """Also where the statistics may not be read; the oldest is named, wherever it is."""
     it = Watched()
     it.error = pysqlbox.AccessDenied("no right")
-    it.held = [Assignment(it.box, [message(1)], time.monotonic() - 40.0)]
+    it.held = [Assignment(it.box, [message(n)], time.monotonic() - 10.0 * n) for n in (1, 4, 2)]
     it.look(2)
     assert it.stalled
+    assert re.search(r"though 3 messages wait, the oldest for 4\d s", caplog.text)
+
+
+def test_what_is_being_handled_waits_for_nobody() -> None:
+    """A long handler is told of by its time, not as a message that waits."""
+    it = Watched()
+    it.rows = []
+    handler = it.parts.handler("t", lambda _message: None)
+    begun = Assignment(it.box, [message(1)], time.monotonic() - 40.0)
+    begun.begin(handler)
+    begun.began_at -= 40.0
+    it.held = [begun]
+    it.look(2)
+    assert (it.asked, it.stalled) == (1, False)
 
 
 def test_only_what_this_worker_may_claim_counts() -> None:
@@ -142,6 +188,13 @@ def test_only_what_this_worker_may_claim_counts() -> None:
     it.rows = [it.row(None, 9, 90.0), it.row("t", 0, None), it.row("other", 9, 90.0)]
     it.look(2)
     assert (it.asked, it.stalled) == (1, False)
+    every = Watched()
+    every.rows = [every.row(None, 9, 90.0), every.row("t", 0, None)]  # the first is a sum
+    every.look(2)
+    some = Watched()
+    some.box.topics = ["t"]
+    some.look(2)
+    assert [every.stalled, some.stalled] == [False, True]
 
 
 @pytest.mark.parametrize("why", ["asleep", "outage", "emptied", "stopping", "never"])
@@ -195,3 +248,21 @@ def test_who_is_stuck() -> None:
     found.append(is_stuck(it, settings))
     it.take_handled()
     assert [*found, is_stuck(it, settings)] == [False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("handler", "worker", "stall", "stuck"),
+    [
+        (10.0, None, None, True), (90.0, 10.0, 10.0, False), (None, 10.0, 90.0, True),
+        (None, 90.0, 10.0, False), (None, None, 10.0, True), (None, None, None, False),
+    ],
+)  # fmt: skip
+def test_whose_time_tells_that_a_handler_is_stuck(
+    handler: float | None, worker: float | None, stall: float | None, stuck: bool
+) -> None:
+    """Its own first, then the worker's, else when anybody would wonder."""
+    parts = Parts()
+    it = Assignment(parts.box, [message(1)], time.monotonic())
+    it.begin(parts.handler("t", lambda _message: None, timeout=handler))
+    it.began_at -= 30.0
+    assert is_stuck(it, Settings(handler_timeout=worker, stall_seconds=stall)) is stuck
