@@ -123,7 +123,7 @@ async def test_one_that_was_idle_for_too_long_is_closed() -> None:
     await pool.give_back(one)
     pool._idle[0] = (one, pool._idle[0][1] - 2.0)
     await pool.give_back(two)
-    assert (one.closed, two.closed, pool.open) == (True, False, 1)
+    assert (one.closed, two.closed, pool.open, pool.idle) == (True, False, 1, 1)
 
 
 @looped

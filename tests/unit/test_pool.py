@@ -92,6 +92,7 @@ def test_idle_and_old_connections_are_closed() -> None:
     pool.give_back(two)
     assert one.closed
     assert not two.closed
+    assert pool.idle == 1
     old = _pool(driver, max_lifetime=0.0)
     with old.connection() as connection:
         pass
