@@ -517,6 +517,23 @@ def test_contract_infinite_times_are_refused(outbox: Box) -> None:
 
 
 @pytest.mark.dialect("postgres")
+@pytest.mark.parametrize(
+    ("zone", "local"), [("Asia/Tokyo", "0001-01-01 00:00"), ("America/New_York", "8999-12-31 20:00")]
+)
+def test_contract_the_years_of_a_schedule_are_utcs_whatever_the_sessions_zone(
+    outbox: Box, zone: str, local: str
+) -> None:
+    """Else one schedule that Python cannot read would keep workers from all of them."""
+    with outbox.db.session() as session:
+        session.sql(f"SET TIME ZONE '{zone}'")
+        session.commit()
+        with refuses("next_at"):
+            set_up(outbox.on(session), next_at=local)
+        session.rollback()
+    assert outbox.call("schedule_list") == []
+
+
+@pytest.mark.dialect("postgres")
 def test_contract_a_caller_with_an_older_snapshot_fires_or_has_to_begin_anew(outbox: Box) -> None:
     set_up(outbox, next_at=PAST)
     for level in ("REPEATABLE READ", "SERIALIZABLE"):

@@ -24,7 +24,7 @@ BEGIN
         PERFORM {{ db._reject }}('name', 'must not be null');
     ELSIF due_at IS NULL THEN
         PERFORM {{ db._reject }}('due_at', 'must not be null');
-    ELSIF next_at <= due_at OR next_at >= '9000-01-01' THEN
+    ELSIF next_at <= due_at OR next_at >= '9000-01-01 00:00:00+00' THEN
         PERFORM {{ db._reject }}('next_at', 'must be after due_at, and before the year 9000');
     END IF;
     UPDATE {{ box.schedules }} AS s

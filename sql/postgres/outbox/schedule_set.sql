@@ -58,7 +58,7 @@ BEGIN
         PERFORM {{ db._reject }}('every_seconds', 'must be from 1 to 1000000000');
     ELSIF timezone = '' OR length(timezone) > 255 THEN
         PERFORM {{ db._reject }}('timezone', 'must have from 1 to 255 characters');
-    ELSIF next_at < '0001-01-01' OR next_at >= '9000-01-01' THEN
+    ELSIF next_at < '0001-01-01 00:00:00+00' OR next_at >= '9000-01-01 00:00:00+00' THEN
         PERFORM {{ db._reject }}('next_at', 'must be of the years 1 to 8999');
     ELSIF catch_up NOT BETWEEN 0 AND 10000 THEN
         PERFORM {{ db._reject }}('catch_up', 'must be from 0 to 10000');

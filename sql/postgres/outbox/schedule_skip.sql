@@ -28,7 +28,7 @@ DECLARE
 BEGIN
     IF name IS NULL THEN
         PERFORM {{ db._reject }}('name', 'must not be null');
-    ELSIF next_at IS NULL OR next_at <= due_at OR next_at >= '9000-01-01' OR next_at < '0001-01-01' THEN
+    ELSIF next_at IS NULL OR next_at <= due_at OR next_at >= '9000-01-01 00:00:00+00' OR next_at < '0001-01-01 00:00:00+00' THEN
         PERFORM {{ db._reject }}('next_at', 'must be after due_at, and before the year 9000');
     END IF;
     UPDATE {{ box.schedules }} AS s
