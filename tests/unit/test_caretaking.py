@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -332,6 +333,48 @@ def test_so_many_are_asked_for_as_were_met_in_vain_and_some_but_not_any_number(
     assert limits == [2, 4, 5, 5]
 
 
+def test_times_long_missed_that_nobody_wants_any_more_are_passed_over() -> None:
+    """``catch_up`` of 0: what is merely late is fired still."""
+    parts = Parts()
+    server = Schedules(a=NOW - 5 * HOUR - timedelta(minutes=30), b=NOW - timedelta(seconds=1))
+    server.catch_up = 0
+    look(parts, server)
+    assert server.fired == [("b", NOW - timedelta(seconds=1))]
+    assert server.planned["a"] == NOW + timedelta(minutes=30)
+
+
+def test_whoever_watches_or_counts_hears_of_what_was_fired_and_of_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = Parts()
+    told: list[Any] = []
+    watcher = SimpleNamespace(
+        fired=lambda box, schedule, row, _took: told.append((box.name, schedule.name, row["id"]))
+    )
+    monkeypatch.setattr("pysqlbox.watching.watcher", watcher)
+    counts: Any = SimpleNamespace(sent=lambda box, topic: told.append((box, topic)))
+    parts.box.queue.deployment.counts = counts
+    server = Schedules(a=NOW - HOUR)
+    look(parts, server)
+    assert told == [("outbox", "a", 1), ("outbox", "t"), ("outbox", "a", 2), ("outbox", "t")]
+    server.planned["a"] = NOW
+    server.routines["outbox_schedule_fire"] = lambda _arguments: [{"fired": False, "id": None}]
+    look(parts, server)
+    assert len(told) == 4
+
+
+def test_it_looks_again_when_something_is_due_but_waits_no_longer_than_for_the_next_look() -> None:
+    """Somebody else may have set what is not known here."""
+    parts = Parts()
+    for planned in ({}, {"a": NOW + HOUR}):
+        before = time.monotonic()
+        timetable = look(parts, Schedules(**planned))
+        assert before + 9.0 <= timetable.next_at <= time.monotonic() + 11.0
+    timetable = look(parts, Schedules(a=NOW + timedelta(seconds=2)))
+    timetable.put_off(time.monotonic())
+    assert timetable.next_at == timetable.due_at <= time.monotonic() + 3.0
+
+
 def test_one_without_a_time_gets_its_first_and_fires_nothing() -> None:
     parts = Parts()
     server = Schedules(a=None)
@@ -384,6 +427,9 @@ def test_those_that_cannot_be_fired_hide_nobody(
     assert server.fired == [("z", NOW)]
     one.look(server, parts.scheduler)
     assert caplog.text.count("could not be fired: a trigger says no") == 3
+    monkeypatch.setattr(timetable, "COMPLAIN_SECONDS", 0.0)
+    one.look(server, parts.scheduler)
+    assert caplog.text.count("could not be fired: a trigger says no") == 6, "that was a minute ago"
 
 
 @pytest.mark.parametrize("where", ["outbox_schedule_due", "outbox_schedule_fire", "outbox_schedule_next"])
