@@ -177,6 +177,34 @@ def test_a_chore_ends_with_the_worker() -> None:
     assert server.count("outbox_reap") == 1
 
 
+@pytest.mark.parametrize("what", ["chores", "timetables", "both", "nothing"])
+def test_it_does_what_is_due_until_the_worker_stops_or_nothing_is_left(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, server = Parts(), Server()
+    due, later = chore(by_all=True), chore()
+    done: list[str] = []
+    it = caring(
+        parts, server, *((due, later) if what in ("chores", "both") else ()),
+        timetables=[Timetable(parts.box, 10.0)] if what in ("timetables", "both") else [],
+    )  # fmt: skip
+    waits = iter([False, False, True])
+
+    def do(each: Chore) -> None:
+        done.append("due" if each is due else "later")
+        each.next_at = time.monotonic() + 60
+
+    monkeypatch.setattr(it, "_wait", lambda: next(waits))
+    monkeypatch.setattr(it, "_look", lambda: done.append("look"))
+    monkeypatch.setattr(it, "_try", do)
+    it.run()
+    assert done == {
+        "chores": ["look", "due", "look"], "both": ["look", "due", "look"],
+        "timetables": ["look", "look"], "nothing": [],
+    }[what]  # fmt: skip
+    assert server.closed
+
+
 def test_whoever_is_in_the_register_leaves_it_though_the_database_is_away() -> None:
     for by_all, times in ((True, 1), (False, 0)):
         parts, server = Parts(), Server()
