@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -330,6 +331,27 @@ def test_a_context_says_why_to_stop_early(why: str) -> None:
         assert context.wait(600), "it waits no longer than the worker runs"
     with pytest.raises(pysqlbox.InvalidState, match="not transactional"):
         assert context.connection
+
+
+def test_a_context_has_what_the_handler_runs_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    it = work(parts)
+    context = Context(parts.scheduler, it, it.held())
+    context.joined = connection = object()
+    assert context.connection is connection
+    assert context.deployment is parts.box.queue.deployment
+    naps: list[float] = []
+
+    async def nap(seconds: float) -> None:
+        naps.append(seconds)
+        time.sleep(seconds)
+
+    monkeypatch.setattr(parts.scheduler, "pause", naps.append)
+    monkeypatch.setattr("pysqlbox.worker.context.asyncio", SimpleNamespace(sleep=nap))
+    assert not context.wait(7.0)
+    assert not asyncio.run(context.sleep(0.01))
+    assert naps[0] == 7.0
+    assert max(naps[1:]) <= 0.01, "no longer than it is told"
 
 
 def test_a_coroutine_sleeps_no_longer_than_the_worker_runs() -> None:

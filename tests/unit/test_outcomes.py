@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+
+import pytest
 
 from pysqlbox.worker.outcomes import Outcomes
 
@@ -33,8 +36,11 @@ def test_results_have_waited_since_the_last_were_taken_or_the_thread_began() -> 
     it.taken_at = now - 3600
     assert it.wait_since(now - 7200) == 0.0, "there are none"
     it.acked.append(1)
-    assert it.wait_since(now - 7200) >= 3600
+    assert 3600 <= it.wait_since(now - 7200) < 7200
     assert it.wait_since(time.monotonic() + 1) < 0
+    it.take()
+    it.add(2, "fail", "no")
+    assert 0.0 <= it.wait_since(0.0) < 3600
 
 
 def test_the_parts_are_the_acknowledged_and_each_of_the_others() -> None:
@@ -54,7 +60,33 @@ def test_what_is_taken_is_somebody_s_until_it_is_given_back() -> None:
     it.add(2, "fail", "no")
     taken = it.take()
     assert not it
+    assert json.loads(taken.as_json()) == [
+        {"result": "ack", "ids": [1]}, {"id": 2, "result": "fail", "error": "no"},
+    ]  # fmt: skip
     it.acked.append(3)
     it.add(4, "fail", "no")
     it.give_back(taken)
     assert (it.acked, [record["id"] for record in it.others]) == ([1, 3], [2, 4])
+
+
+@pytest.mark.parametrize("what", ["take", "give back"])
+def test_who_takes_and_who_gives_back_come_one_after_the_other(what: str) -> None:
+    it, taken, done = Outcomes(), Outcomes(), threading.Event()
+    it.acked.append(1)
+    taken.acked.append(2)
+
+    def come() -> None:
+        if what == "take":
+            it.take()
+        else:
+            it.give_back(taken)
+        done.set()
+
+    with it._lock:
+        thread = threading.Thread(target=come)
+        thread.start()
+        assert not done.wait(0.05)
+        assert it.acked == [1]
+    assert done.wait(10)
+    thread.join()
+    assert it.acked == ([] if what == "take" else [2, 1])
