@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -177,6 +179,78 @@ def test_whoever_takes_work_wakes_the_next_while_there_is_more() -> None:
     sleepers, ready = [Sleeper(parts, rank) for rank in range(3)], [work(parts, n) for n in range(3)]
     parts.scheduler.add(ready)
     assert {id(sleeper.answer()) for sleeper in sleepers} == {id(each) for each in ready}
+
+
+def test_whoever_watches_the_clock_sleeps_on_while_others_take_work() -> None:
+    """And the others wake one another all the same."""
+    parts = idle(threads=3)
+    parts.box.next_poll = time.monotonic() + 600
+    watcher = Sleeper(parts, 2)
+    others = [Sleeper(parts, rank) for rank in range(2)]
+    ready = [work(parts, n) for n in range(2)]
+    parts.scheduler.add(ready)
+    assert {id(each.answer()) for each in others} == {id(each) for each in ready}
+    assert watcher.got == []
+    parts.scheduler.stop()
+    assert watcher.answer() is None
+
+
+def test_a_box_is_one_thread_s_to_ask_and_what_is_begun_counts_as_work() -> None:
+    parts = Parts(threads=2)
+    asking, working = parts.thread(), parts.thread()
+    assert parts.scheduler.next(asking) is parts.box
+    assert parts.box.next_poll > time.monotonic() + 10, "nobody else asks meanwhile"
+    assert parts.scheduler.busy == 1
+    ready = work(parts, 1)
+    parts.scheduler.ready.append(ready)
+    assert parts.scheduler.next(working) is ready
+    assert (parts.scheduler.busy, working.at_work) == (2, True)
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "answered", "asked_nothing", "end_turn", "delivery", "lent_turn", "settled", "add",
+        "coroutines_ended", "wake", "take_ready", "joined", "hangs", "came_back", "stop", "drain",
+    ],
+)  # fmt: skip
+def test_whatever_changes_waits_for_the_lock(what: str) -> None:
+    parts = idle()
+    scheduler, thread, done = parts.scheduler, parts.thread(), threading.Event()
+    thread.assignment = work(parts, 1)
+
+    def within(context: AbstractContextManager[None]) -> None:
+        with context:
+            """Nothing to do."""
+
+    acts: dict[str, Callable[[], object]] = {
+        "answered": lambda: answered(parts, []),
+        "asked_nothing": lambda: scheduler.asked_nothing(thread, parts.box, 0),
+        "end_turn": lambda: scheduler.end_turn(thread),
+        "delivery": lambda: within(scheduler.delivery()),
+        "lent_turn": lambda: within(scheduler.lent_turn()),
+        "settled": scheduler.settled,
+        "add": lambda: scheduler.add([work(parts, 2)]),
+        "coroutines_ended": scheduler.coroutines_ended,
+        "wake": scheduler.wake,
+        "take_ready": scheduler.take_ready,
+        "joined": scheduler.joined,
+        "hangs": lambda: scheduler.hangs(thread, thread.assignment),
+        "came_back": lambda: scheduler.came_back(thread),
+        "stop": scheduler.stop,
+        "drain": scheduler.drain,
+    }
+
+    def act() -> None:
+        acts[what]()
+        done.set()
+
+    with scheduler._changed:
+        actor = threading.Thread(target=act)
+        actor.start()
+        assert not done.wait(0.05)
+    assert done.wait(10)
+    actor.join()
 
 
 def test_coroutines_that_end_wake_whoever_settles() -> None:
