@@ -176,7 +176,15 @@ def test_what_kinds_of_handlers_there_are_is_known_whichever_comes_last() -> Non
         "callable": Handler("callable", Called()), "sync": Handler("sync", nothing),
     }  # fmt: skip
     found = {}
-    for names in (["async"], ["callable"], ["sync"], ["batch", "sync"], ["sync", "batch", "async"], ["own"]):
+    for names in (
+        ["async"],
+        ["callable"],
+        ["sync"],
+        ["async", "sync"],
+        ["batch", "sync"],
+        ["sync", "batch", "async"],
+        ["own"],
+    ):
         handlers = Handlers()
         for name in names:
             made = one_of_each.get(name) or Handler("own", nothing)
@@ -184,7 +192,8 @@ def test_what_kinds_of_handlers_there_are_is_known_whichever_comes_last() -> Non
         found[" ".join(names)] = (handlers.any_batch, handlers.any_async, handlers.any_sync)
     assert found == {
         "async": (False, True, False), "callable": (False, True, False), "sync": (False, False, True),
-        "batch sync": (True, False, True), "sync batch async": (True, True, True),
+        "async sync": (False, True, True), "batch sync": (True, False, True),
+        "sync batch async": (True, True, True),
         "own": (False, False, False),
     }  # fmt: skip
 
@@ -277,6 +286,22 @@ class Later:
 )
 def test_coroutines_are_made_by_more_than_functions(function: Any) -> None:
     assert Handler("t", function).is_async
+
+
+def test_middleware_of_another_kind_than_the_handlers_is_refused() -> None:
+    """And what nobody can call, at once."""
+
+    async def coroutine(_message: Any) -> None:
+        """Nothing to do."""
+
+    other = Handlers()
+    other.add(Handler("t", coroutine))
+    other.add_middleware(lambda _message, _context, call: call())
+    with pytest.raises(pysqlbox.InvalidArgument, match="must be a coroutine function, as the handler of 't'"):
+        other.check(None, "own")
+    not_callable: Any = 7
+    with pytest.raises(pysqlbox.InvalidArgument, match="must be callable"):
+        other.add_middleware(not_callable)
 
 
 class Signed:

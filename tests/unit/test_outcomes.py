@@ -41,6 +41,8 @@ def test_results_have_waited_since_the_last_were_taken_or_the_thread_began() -> 
     it.take()
     it.add(2, "fail", "no")
     assert 0.0 <= it.wait_since(0.0) < 3600
+    it.taken_at = now - 3600
+    assert it.wait_since(0.0) >= 3600, "these wait as well"
 
 
 def test_the_parts_are_the_acknowledged_and_each_of_the_others() -> None:

@@ -73,6 +73,14 @@ def test_it_looks_twice_before_it_asks_and_says_it_once(caplog: pytest.LogCaptur
     assert "no handler runs, and claims bring nothing or are refused" in caplog.text
 
 
+def test_of_what_moves_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    it = Watched()
+    it.box.moved_at = time.monotonic()
+    with caplog.at_level(logging.DEBUG):
+        it.look(3)
+    assert caplog.records == []
+
+
 def test_what_moves_again_is_said_and_suspected_anew(caplog: pytest.LogCaptureFixture) -> None:
     it = Watched()
     it.look(2)
