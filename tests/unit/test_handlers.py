@@ -300,9 +300,7 @@ def test_middleware_of_another_kind_than_the_handlers_is_refused() -> None:
     with pytest.raises(pysqlbox.InvalidArgument, match="must be a coroutine function, as the handler of 't'"):
         other.check(None, "own")
     not_callable: Any = 7
-    with pytest.raises(
-        pysqlbox.InvalidArgument, match="must take .message, context, call_next., and 7 does not"
-    ):
+    with pytest.raises(pysqlbox.InvalidArgument, match="message, context, call_next"):
         other.add_middleware(not_callable)
 
 
