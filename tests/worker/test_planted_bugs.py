@@ -296,7 +296,7 @@ PLANTED = [
         test_outages.test_what_waiting_does_not_mend_is_said_at_once,
     ),
     bug(
-        "prepared statements are taken for granted", database_postgres.PostgresConnection, "_run",
+        "prepared statements are taken for granted", database_postgres.PostgresConnection, "_execute",
         "error.sqlstate not in _NOT_PREPARED or", "True or",
         test_guards.test_prepared_statements_that_are_gone_are_done_without,
     ),
