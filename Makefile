@@ -19,8 +19,8 @@ else
 help: ## what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
 
-# Two processes of tests with engines of their own. A T-SQL engine there is one of: its runs would meet on its locks.
-JOBS ?= $(if $(PYSQLBOX_TEST_MSSQL),0,2)
+# Three processes of tests with engines of their own, since some wait while others work. A T-SQL engine there is one of: its runs would meet on its locks.
+JOBS ?= $(if $(PYSQLBOX_TEST_MSSQL),0,3)
 
 test: lint ## everything: lint, gates, tests on every engine that is here (PYTEST_ARGS passes more to pytest)
 	$(BIN)/python -m pytest -r fE -n $(JOBS) --dist worksteal $(PYTEST_ARGS)

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -82,16 +83,12 @@ def application(environ: dict[str, Any], start_response: Callable[..., Any]) -> 
 
 def main(port: int) -> None:
     """Serves until SIGTERM, with the worker of all tenants in the same process."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     for report in stores.migrate():  # a tenant whose database is away does not keep the others
         print(report.key, "deployed" if report.ok else report.error, flush=True)
-    worker.start()
-    try:
-        with make_server("127.0.0.1", port, application) as server:
-            server.serve_forever()
-    finally:
-        worker.stop()
-        stores.close()
+    with stores, worker, make_server("127.0.0.1", port, application) as server:
+        # What the signal raised would be lost in the midst of a request; shutdown() waits for its end.
+        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+        server.serve_forever()
 
 
 if __name__ == "__main__":

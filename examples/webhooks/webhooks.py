@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 from wsgiref.simple_server import make_server
@@ -65,14 +66,10 @@ def main(port: int) -> None:
         connection.execute(
             "CREATE TABLE IF NOT EXISTS payment (reference text PRIMARY KEY, cents int NOT NULL)"
         )
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    worker.start()
-    try:
-        with make_server("127.0.0.1", port, application) as server:
-            server.serve_forever()
-    finally:
-        worker.stop()
-        db.close()
+    with db, worker, make_server("127.0.0.1", port, application) as server:
+        # What the signal raised would be lost in the midst of a request; shutdown() waits for its end.
+        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+        server.serve_forever()
 
 
 if __name__ == "__main__":

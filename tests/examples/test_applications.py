@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import socket
+import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -63,6 +67,20 @@ def test_webhooks(database: Database) -> None:
         outcomes = at_once(40, deliver)
         assert outcomes.count("created") == 20
         until(lambda: bool(ask(f"{url}/totals") == {"payments": 20, "cents": 2000}))
+
+
+def test_a_receiver_of_webhooks_ends_after_the_request_that_sigterm_meets(database: Database) -> None:
+    port = free_port()
+    env = environment(PYSQLBOX_URL=database("webhooks_again"))
+    with contextlib.ExitStack() as stack:
+        with running(EXAMPLES / "webhooks", "webhooks.py", str(port), env=env):
+            until(lambda: bool(ask(f"http://127.0.0.1:{port}/totals")["payments"] == 0))
+            sender = stack.enter_context(socket.create_connection(("127.0.0.1", port), 60))
+            sender.sendall(b"POST /webhooks HTTP/1.0\r\nWebhook-Id: 1\r\nContent-Length: 34\r\n\r\n")
+            time.sleep(0.3)  # until it waits for the body, most likely
+            body = b'{"reference": "A-1", "cents": 995}'
+            threading.Timer(0.3, sender.sendall, [body]).start()
+        assert b"202 Accepted" in sender.makefile("rb").readline()
 
 
 def test_tenants(database: Database, tmp_path: Path) -> None:
