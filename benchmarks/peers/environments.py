@@ -176,5 +176,6 @@ def _run(folder: Path, *command: str, **environment: str) -> None:
         check=False,
     )
     if done.returncode:
-        said = (done.stderr or done.stdout).strip()[-300:]
-        raise UnavailableError(f"{' '.join(command[:3])} failed: {said}")
+        # Not in the results, since it names this machine's hosts and folders.
+        print((done.stderr or done.stdout).strip(), file=sys.stderr)
+        raise UnavailableError(f"{' '.join(command[:3])} failed")

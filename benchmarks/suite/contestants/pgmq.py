@@ -230,7 +230,8 @@ def _download(folder: Path) -> None:
     )
     wheels = sorted(folder.glob("pgmq-*.whl"))
     if done.returncode or not wheels:
-        raise UnavailableError(f"pip download {REQUIREMENT} failed: {done.stderr.strip()[-300:]}")
+        print(done.stderr.strip(), file=sys.stderr)  # not in the results: it may name hosts
+        raise UnavailableError(f"pip download {REQUIREMENT} failed")
     with zipfile.ZipFile(wheels[-1]) as wheel:
         if SCRIPT not in wheel.namelist():
             raise UnavailableError(f"{wheels[-1].name} has no {SCRIPT}")
