@@ -131,7 +131,7 @@ class Run(WorkerRun):
     def _make_keeper(self, scheduler: Scheduler, handling: Handling, exchange: Exchange) -> LeaseKeeper:
         del handling
         keeper: Any = Keeper(scheduler, exchange)
-        return keeper  # type: ignore[no-any-return]
+        return keeper  # type: ignore[no-any-return]  # a stand-in's
 
     def _start_helpers(self, scheduler: Scheduler) -> None:
         del scheduler

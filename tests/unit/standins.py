@@ -22,6 +22,17 @@ from pysqlbox.worker.unknown_topics import UnknownTopics
 OWNER = uuid.UUID("11111111-1111-4111-8111-111111111111")
 
 
+class Clock:
+    """Stands in for the module ``time``."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        """The time that the test has set."""
+        return self.now
+
+
 class Connection:
     """One that notes what was asked, and leaves the answer to whoever tests."""
 

@@ -12,17 +12,7 @@ from pysqlbox.drivers import parse_url
 from pysqlbox.worker import database as module
 from pysqlbox.worker.database import CALL_SECONDS, SILENT_SECONDS, CallingConnection, Database
 from pysqlbox.worker.database_postgres import PostgresConnection
-
-
-class Clock:
-    """Stands in for the module ``time``."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        """The time that the test has set."""
-        return self.now
+from tests.unit.standins import Clock
 
 
 @pytest.fixture

@@ -271,7 +271,7 @@ def test_what_has_ended_is_there_until_nobody_looks_any_more() -> None:
         assert locked.wait(10)
 
     begun, locked = threading.Event(), threading.Event()
-    made._begin = beginning  # type: ignore[method-assign]
+    made._begin = beginning  # type: ignore[method-assign]  # of this one only
     made.submit([it])
     assert begun.wait(10)
     with made._lock:

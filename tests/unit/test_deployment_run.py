@@ -110,7 +110,7 @@ def away(it: It, times: int, then: Any = None) -> None:
             raise DatabaseUnavailable("away")
         return load() if then is None else then()
 
-    it._load_boxes = load_boxes  # type: ignore[method-assign]
+    it._load_boxes = load_boxes  # type: ignore[method-assign]  # of this one only
 
 
 def fail() -> Any:
@@ -137,7 +137,7 @@ def test_a_start_asks_calls_its_hooks_and_begins(make: Make) -> None:
 def test_a_start_that_fails_leaves_nothing(make: Make, what: str) -> None:
     it = make()
     if what == "middleware":
-        it._handlers.check = lambda *_: fail()  # type: ignore[method-assign]
+        it._handlers.check = lambda *_: fail()  # type: ignore[method-assign]  # of this one only
     elif what == "boxes":
         it.connection.answer = fail
     else:

@@ -250,7 +250,7 @@ def test_whoever_counts_hears_of_failures_too() -> None:
         def exchanged(self, box: str, **facts: Any) -> None:
             told.append((box, facts["settled"], facts["received"], facts["error"]))
 
-    parts.box.queue.deployment.counts = Counts()  # type: ignore[assignment]
+    parts.box.queue.deployment.counts = Counts()  # type: ignore[assignment]  # a stand-in
     gone = pysqlbox.DatabaseUnavailable("gone")
     noted(parts, 1)
     refuse(parts, 1, error=gone)
@@ -403,7 +403,7 @@ def test_what_was_lost_by_a_claim_is_counted() -> None:
 def test_where_figures_are_kept_a_message_has_waited_since_it_came(kind: str, waited: float) -> None:
     """To the inbox it came when it was first seen, wherever that was made."""
     parts = Parts()
-    parts.box.queue.kind = kind  # type: ignore[misc,assignment]
+    parts.box.queue.kind = kind  # type: ignore[misc,assignment]  # a stand-in's
     parts.tally.figures = Figures()
     claimed_at = datetime(2026, 5, 1, tzinfo=UTC)
     run(

@@ -9,20 +9,10 @@ import pytest
 import pysqlbox
 from pysqlbox import DatabaseUnavailable, Retries, unreachable
 from pysqlbox.unreachable import Unreachable
+from tests.unit.standins import Clock
 
 AWAY = DatabaseUnavailable("db.example: refused")
 LOG = logging.getLogger("pysqlbox.test_unreachable")
-
-
-class Clock:
-    """Stands in for the module ``time``."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        """The time that the test has set."""
-        return self.now
 
 
 @pytest.fixture

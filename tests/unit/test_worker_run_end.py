@@ -382,7 +382,7 @@ def test_hooks_end_before_the_loop_does(make_run: MakeRun) -> None:
 def test_a_run_of_nothing_has_nothing_at_work(make_run: MakeRun) -> None:
     run = make_run()
     assert not run._at_work(True)
-    run._scheduler = stand_in = SimpleNamespace(busy=0, hanging=1)  # type: ignore[assignment]
+    run._scheduler = stand_in = SimpleNamespace(busy=0, hanging=1)  # type: ignore[assignment]  # as its name says
     assert (run._at_work(True), run._at_work(False)) == (True, False)
     stand_in.busy = 1
     assert run._at_work(False)
