@@ -47,6 +47,23 @@ class Driver(Protocol):
     def reset(self, connection: Any) -> bool:
         """Bring a connection back to autocommit without a transaction; false if it is of no more use."""
 
+    def begin_transaction(self, connection: Any, target: Target) -> None:
+        """Begin a transaction that is not its user's to end."""
+
+    def end_transaction(
+        self,
+        connection: Any,
+        target: Target,
+        schema: str,
+        routine: str,
+        arguments: Mapping[str, object],
+        affected: int,
+    ) -> int:
+        """Run a routine, and commit if it has affected so many, else nothing; how many it has affected."""
+
+    def undo_transaction(self, connection: Any) -> None:
+        """Roll back what is not committed."""
+
     def has_failed(self, connection: Any) -> bool:
         """Whether an error has ended the transaction, so that its commit would only roll it back."""
 

@@ -241,6 +241,44 @@ def reset(connection: Any) -> bool:
     return not connection.closed
 
 
+def begin_transaction(connection: Any, target: Target) -> None:
+    """Begin a transaction, which its user should neither commit nor roll back."""
+    with _mapped(target):
+        connection.autocommit = False
+
+
+def end_transaction(
+    connection: Any,
+    target: Target,
+    schema: str,
+    routine: str,
+    arguments: Mapping[str, object],
+    affected: int,
+) -> int:
+    """Run a routine, and commit if it has affected so many; how many it has affected.
+
+    If those are others nothing is committed, and the transaction is left to be undone.
+    """
+    found = int(fetch(connection, schema, routine, arguments)[0][0])
+    if found == affected:
+        with _mapped(target):
+            connection.commit()
+    return found
+
+
+def undo_transaction(connection: Any) -> None:
+    """Roll back what is not committed."""
+    connection.rollback()
+
+
+@contextlib.contextmanager
+def _mapped(target: Target) -> Iterator[None]:
+    try:
+        yield
+    except _pyodbc().Error as error:
+        raise map_error(error, target) from error
+
+
 def has_failed(connection: Any) -> bool:  # noqa: ARG001  # the other driver needs it
     """Whether a commit would only roll back: here that is an error of the commit."""
     return False

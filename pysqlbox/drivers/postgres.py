@@ -16,7 +16,8 @@ import psycopg
 from psycopg import sql
 from psycopg.abc import AdaptContext, Buffer
 from psycopg.adapt import AdaptersMap, Loader
-from psycopg.pq import Format, TransactionStatus
+from psycopg.pq import DiagnosticField, ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGresult
 from psycopg.rows import tuple_row
 from psycopg.types.bool import BoolLoader
 from psycopg.types.datetime import TimestamptzLoader
@@ -45,6 +46,9 @@ _MISSING = {"3F000", "42883", "42P01", "42703", "42704"}
 _CONFLICTS = {"40001", "40P01", "55P03"}
 _SETTINGS = ("isolation_level", "read_only", "deferrable")
 _ABORTED = "25P02"
+_DONE = {ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK}
+_CODE_AND_MESSAGE = DiagnosticField.SQLSTATE, DiagnosticField.MESSAGE_PRIMARY
+_DIVISION_BY_ZERO = b"22012"
 #: The answers of a pooler that does not carry prepared statements along, and after routines have changed.
 NOT_PREPARED = {"26000", "42P05", "0A000"}
 HAS_ROUTINE = (
@@ -126,6 +130,24 @@ class _Reused(psycopg.Connection[tuple[Any, ...]]):
 
     #: A cursor that goes on with the text that it ran last knows already how to read and write its values.
     kept: _Cursor | None = None
+    #: Whether somebody else ends the transaction, so that its user may not.
+    guarded = False
+
+    def commit(self) -> None:
+        """Commit, unless the end is somebody else's."""
+        self._check_guard("commit")
+        super().commit()
+
+    def rollback(self) -> None:
+        """Roll back, unless the end is somebody else's."""
+        self._check_guard("rollback")
+        super().rollback()
+
+    def _check_guard(self, what: str) -> None:
+        if self.guarded:
+            raise psycopg.ProgrammingError(
+                f"{what}() is not for the handler: its transaction ends with its message"
+            )
 
 
 class _Watched(psycopg.Connection[Any]):
@@ -343,6 +365,74 @@ def reset(connection: Connection) -> bool:
 def settings_of(connection: Any) -> list[str]:
     """What its user has told a connection about transactions: the next one must not have them so."""
     return [name for name in _SETTINGS if getattr(connection, name) is not None]
+
+
+def begin_transaction(connection: _Reused, target: Target) -> None:
+    """Begin a transaction that its user can neither commit nor roll back.
+
+    Its beginning and its end are sent by libpq itself: psycopg's way around statements without values costs
+    more than they do.
+    """
+    _check(connection, target, _send(connection, target, "BEGIN"))
+    connection.guarded = True
+
+
+def end_transaction(
+    connection: _Reused,
+    target: Target,
+    schema: str,
+    routine: str,
+    arguments: Mapping[str, object],
+    affected: int,
+) -> int:
+    """Run a routine, and commit in the same round trip if it has affected so many; how many it has affected.
+
+    If those are others nothing is committed, and the transaction is left to be undone.
+    """
+    if affected != 1:
+        found = int(fetch(connection, schema, routine, arguments)[0][0])
+        if found == affected:
+            _check(connection, target, _send(connection, target, "COMMIT"))
+            connection.guarded = False
+        return found
+    where = ".".join('"' + name.replace('"', '""') + '"' for name in (schema, routine))
+    given = ", ".join(f"{name} => '{adapted(name, value)}'" for name, value in arguments.items())
+    # Where nothing is affected the division fails, and behind an error the server runs nothing more.
+    result = _send(connection, target, f"SELECT 1 / {where}({given}); COMMIT")
+    # With the transaction still there it was not the commit that failed so, in a deferred trigger say.
+    is_open = connection.pgconn.transaction_status == TransactionStatus.INERROR
+    if is_open and result.error_field(DiagnosticField.SQLSTATE) == _DIVISION_BY_ZERO:
+        return 0
+    _check(connection, target, result)
+    connection.guarded = False
+    return 1
+
+
+def undo_transaction(connection: _Reused) -> None:
+    """Roll back what is not committed; then the connection is guarded no more."""
+    connection.guarded = False
+    connection.rollback()
+
+
+def _send(connection: Connection, target: Target, text: str) -> PGresult:
+    """Run statements without values."""
+    if connection.pgconn.pipeline_status:
+        raise InvalidState("connection: has a pipeline that its user must leave first")
+    try:
+        with connection.lock:
+            return connection.pgconn.exec_(text.encode())
+    except psycopg.Error as error:
+        raise map_error(error, target) from error
+
+
+def _check(connection: Connection, target: Target, result: PGresult) -> None:
+    if result.status in _DONE:
+        return
+    code, message = (result.error_field(field) or b"" for field in _CODE_AND_MESSAGE)
+    if not code:  # the connection is lost
+        lost = connection.pgconn.error_message.decode(errors="replace")
+        raise map_error(psycopg.OperationalError(lost), target)
+    raise error_of(code.decode(), message.decode(errors="replace"), target)
 
 
 def has_failed(connection: Any) -> bool:

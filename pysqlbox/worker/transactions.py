@@ -18,6 +18,7 @@ from pysqlbox.worker.handlers import Handler
 from pysqlbox.worker.results import Ack, Release, Result
 
 if TYPE_CHECKING:
+    from pysqlbox.boxes import AnyBox
     from pysqlbox.deployment import Deployment
 
 __all__ = ["LeaseLost", "Transactions"]
@@ -62,7 +63,8 @@ class Transactions:
         """The results of messages; if all of them are Ack, that and what the handler wrote is committed."""
         results: list[Result] = []
         failure: BaseException | None = None
-        begin = self._own if handler.transactional is True else handler.transactional
+        own = handler.transactional is True
+        begin = self._own if own else handler.transactional
         assert callable(begin)
         try:
             with begin() as connection:
@@ -76,7 +78,7 @@ class Transactions:
                     results.extend(handler.results_of(messages, answer))
                     if not all(isinstance(result, Ack) for result in results):
                         raise _RollBack
-                    self._ack(assignment, messages, connection)
+                    self._end(assignment, messages, connection, own=own)
                 except BaseException as error:
                     failure = error
                     raise
@@ -93,47 +95,45 @@ class Transactions:
         """Close the connections."""
         self._pool.close()
 
-    def _ack(self, assignment: Assignment, messages: list[Any], connection: Any) -> None:
-        """Make the messages done, in the handler's transaction."""
+    def _end(self, assignment: Assignment, messages: list[Any], connection: Any, *, own: bool) -> None:
+        """Make the messages done in the handler's transaction, which is committed with that if it is ours."""
         ids = [message.id for message in messages]
         done = 0
         if not assignment.overrun:
-            done = assignment.box.queue.ack(self._owner, ids, connection=connection)
+            end = self._ack_and_commit if own else self._ack
+            done = end(assignment.box.queue, ids, connection)
         if done < len(ids):
             assignment.lose(ids)
             raise LeaseLost(
                 f"this worker has lost the lease of {len(ids) - done} of {counted(len(ids), 'message')}"
             )
 
+    def _ack(self, box: AnyBox, ids: list[int], connection: Any) -> int:
+        return box.ack(self._owner, ids, connection=connection)
+
+    def _ack_and_commit(self, box: AnyBox, ids: list[int], connection: Any) -> int:
+        return self._db.driver.end_transaction(
+            connection,
+            self._db.target,
+            self._db.schema,
+            f"{box.name}_ack",
+            {"owner_token": self._owner, "ids": ids},
+            len(ids),
+        )
+
     @contextlib.contextmanager
     def _own(self) -> Iterator[Any]:
-        """A psycopg or pyodbc connection in a transaction."""
+        """A psycopg or pyodbc connection in a transaction, which is rolled back if something is raised.
+
+        With psycopg the handler's own commit() and rollback() are refused, which would tear what it wrote
+        from the end of its message.
+        """
         driver = self._db.driver
         with self._pool.connection() as raw:
-            if self._db.target.dialect == "postgres":
-                # In its block psycopg refuses the handler's own commit() and rollback(), which would tear
-                # what it wrote from the end of its message.
-                with contextlib.ExitStack() as block:
-                    with self._mapped():
-                        block.enter_context(raw.transaction())
-                    yield raw
-                    with self._mapped():
-                        block.close()
-                return
-            raw.autocommit = False
+            driver.begin_transaction(raw, self._db.target)
             try:
                 yield raw
             except BaseException:
                 with contextlib.suppress(driver.database_error()):
-                    raw.rollback()
+                    driver.undo_transaction(raw)
                 raise
-            with self._mapped():
-                raw.commit()
-
-    @contextlib.contextmanager
-    def _mapped(self) -> Iterator[None]:
-        driver = self._db.driver
-        try:
-            yield
-        except driver.database_error() as error:
-            raise driver.map_error(error, self._db.target) from error

@@ -33,31 +33,14 @@ class Connection:
     """One of either kind; ``done`` is what was done to it, in order."""
 
     def __init__(self) -> None:
-        self.autocommit = True
         self.done: list[str] = []
         self.fails: set[str] = set()
 
-    def _do(self, what: str) -> None:
+    def do(self, what: str) -> None:
+        """Note it, and fail if it is to."""
         self.done.append(what)
         if what in self.fails:
             raise Failed(what)
-
-    def commit(self) -> None:
-        self._do("commit")
-
-    def rollback(self) -> None:
-        self._do("rollback")
-
-    @contextlib.contextmanager
-    def transaction(self) -> Iterator[None]:
-        """As psycopg's."""
-        self._do("begin")
-        try:
-            yield
-        except BaseException:
-            self._do("rollback")
-            raise
-        self._do("commit")
 
 
 class Connections:
@@ -77,16 +60,19 @@ class Connections:
 class Work:
     """Messages of one handler, in a transaction."""
 
-    def __init__(self, dialect: str = "postgres", count: int = 1) -> None:
+    def __init__(self, count: int = 1) -> None:
         self.connection = Connection()
         self.acked: list[list[int]] = []
         self.holds = count
         driver = SimpleNamespace(
-            database_error=lambda: Failed, map_error=lambda error, _target: InvalidState(f"mapped: {error}")
+            database_error=lambda: Failed,
+            begin_transaction=lambda connection, _target: connection.do("begin"),
+            end_transaction=self._end,
+            undo_transaction=lambda connection: connection.do("rollback"),
         )
-        db: Any = SimpleNamespace(driver=driver, target=SimpleNamespace(dialect=dialect))
+        db: Any = SimpleNamespace(driver=driver, target=SimpleNamespace(), schema="infra")
         self.transactions = Transactions(db, OWNER, 1, Connections(self.connection))
-        queue = SimpleNamespace(ack=self._ack)
+        queue = SimpleNamespace(name="outbox", ack=self._ack)
         log, settings = SimpleNamespace(error=lambda *_: None), SimpleNamespace(lease_seconds=30)
         box: Any = SimpleNamespace(queue=queue, log=log, settings=settings)
         self.messages = [message(each) for each in range(count)]
@@ -94,10 +80,19 @@ class Work:
         self.context: Any = SimpleNamespace(joined=None, is_of_child=False)
         self.handler: Any = SimpleNamespace(transactional=True, results_of=lambda _messages, answer: answer)
 
+    def _end(
+        self, connection: Any, _target: Any, schema: str, routine: str, arguments: Any, count: int
+    ) -> int:
+        assert (schema, routine, arguments["owner_token"]) == ("infra", "outbox_ack", OWNER)
+        assert (connection, len(arguments["ids"])) == (self.connection, count)
+        connection.do("ack")
+        if self.holds == count:
+            connection.do("commit")
+        return self.holds
+
     def _ack(self, owner: Any, ids: list[int], *, connection: Any) -> int:
-        assert owner == OWNER
-        assert connection is self.connection
-        self.connection.done.append("ack")
+        assert (owner, connection) == (OWNER, self.connection)
+        connection.do("ack alone")
         self.acked.append(ids)
         return self.holds
 
@@ -106,10 +101,10 @@ class Work:
         return self.transactions.run(self.assignment, self.handler, self.messages, self.context, call)
 
 
-@pytest.fixture(params=["postgres", "mssql"])
-def work(request: pytest.FixtureRequest) -> Work:
-    """One message, on either dialect."""
-    return Work(request.param)
+@pytest.fixture
+def work() -> Work:
+    """One message."""
+    return Work()
 
 
 def raises() -> None:
@@ -117,61 +112,66 @@ def raises() -> None:
     raise KeyError("x")
 
 
-def steps(work: Work) -> list[str]:
-    """What was done, without psycopg's begin."""
-    return [step for step in work.connection.done if step != "begin"]
-
-
 def test_the_end_of_a_message_is_in_the_handlers_transaction(work: Work) -> None:
     def handle() -> list[Ack]:
         assert work.context.joined is work.connection
-        is_psycopg = work.connection.done == ["begin"]
-        assert is_psycopg or not work.connection.autocommit, "what it writes is in a transaction"
+        assert work.connection.done == ["begin"], "what it writes is in a transaction"
         return [Ack()]
 
     assert work.run(handle) == [Ack()]
-    assert steps(work) == ["ack", "commit"]
+    assert work.connection.done == ["begin", "ack", "commit"]
     assert work.context.joined is None, "the connection is somebody else's now"
 
 
 def test_only_an_ack_commits_and_the_others_of_a_batch_come_again() -> None:
-    for dialect in ("postgres", "mssql"):
-        work = Work(dialect, count=2)
-        retry = Retry()
-        assert work.run(lambda retry=retry: [Ack(), retry]) == [Release(), retry]  # type: ignore[misc]  # a loop's lambda
-        assert steps(work) == ["rollback"]
-        assert work.context.joined is None
+    work = Work(count=2)
+    retry = Retry()
+    assert work.run(lambda: [Ack(), retry]) == [Release(), retry]
+    assert work.connection.done == ["begin", "rollback"]
+    assert work.context.joined is None
+
+
+def test_in_the_applications_own_transaction_only_the_message_ends(work: Work) -> None:
+    """Its commit is the application's context manager's."""
+    work.handler.transactional = lambda: contextlib.nullcontext(work.connection)
+    assert work.run(lambda: [Ack()]) == [Ack()]
+    assert work.connection.done == ["ack alone"]
+    assert work.acked == [[0]]
 
 
 def test_what_a_handler_raises_undoes_what_it_wrote(work: Work) -> None:
     with pytest.raises(KeyError):
         work.run(raises)
-    assert steps(work) == ["rollback"]
+    assert work.connection.done == ["begin", "rollback"]
 
 
 def test_what_a_handler_raised_stands_also_if_the_rollback_fails() -> None:
-    work = Work("mssql")
+    work = Work()
     work.connection.fails.add("rollback")
     with pytest.raises(KeyError):
         work.run(raises)
 
 
-@pytest.mark.parametrize(
-    ("dialect", "step"), [("postgres", "begin"), ("postgres", "commit"), ("mssql", "commit")]
-)
-def test_what_the_driver_raises_is_told_as_ours(dialect: str, step: str) -> None:
-    """A transaction that cannot be begun is none of the handler's faults, nor is a commit that fails."""
-    work = Work(dialect)
-    work.connection.fails.add(step)
-    with pytest.raises(InvalidState, match=f"mapped: {step}"):
+def test_a_transaction_that_cannot_be_begun_calls_no_handler(work: Work) -> None:
+    work.connection.fails.add("begin")
+    with pytest.raises(Failed):
+        work.run(raises)
+    assert work.connection.done == ["begin"]
+
+
+def test_a_commit_that_fails_is_undone(work: Work) -> None:
+    """As far as anything is left of it: a connection that is given back has no transaction."""
+    work.connection.fails.add("commit")
+    with pytest.raises(Failed):
         work.run(lambda: [Ack()])
+    assert work.connection.done == ["begin", "ack", "commit", "rollback"]
 
 
 def test_a_lost_lease_rolls_back_and_is_noted(work: Work) -> None:
     work.holds = 0
     with pytest.raises(LeaseLost, match="1 of 1 message"):
         work.run(lambda: [Ack()])
-    assert steps(work) == ["ack", "rollback"]
+    assert work.connection.done == ["begin", "ack", "rollback"]
     assert work.assignment.lost == {0}
 
 
@@ -192,7 +192,7 @@ def test_who_overran_his_time_does_not_even_ask(work: Work) -> None:
 
     with pytest.raises(LeaseLost):
         work.run(handle)
-    assert steps(work) == ["rollback"]
+    assert work.connection.done == ["begin", "rollback"]
 
 
 @pytest.mark.parametrize("outcome", ["retry", "raises"])
@@ -243,7 +243,7 @@ def test_what_was_raised_is_kept_by_nobody() -> None:
 def test_a_forked_child_that_comes_back_ends_before_its_parents_transaction(fails: bool) -> None:
     work = Work()
     read, write = os.pipe()
-    work.connection._do = lambda what: os.write(write, what[:1].encode())  # type: ignore[assignment, method-assign]  # seen by both
+    work.connection.do = lambda what: os.write(write, what[:1].encode())  # type: ignore[assignment, method-assign]  # seen by both
 
     def handle() -> list[Ack]:
         work.context.is_of_child = True

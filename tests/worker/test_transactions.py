@@ -24,6 +24,21 @@ from tests.worker.test_leases import lose
 Box = pysqlbox.Outbox | pysqlbox.Inbox
 
 
+#: The server has everything of a transaction by then, and has not committed it yet.
+SLOW_COMMIT = """
+    CREATE FUNCTION {schema}.hang() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        IF current_setting('pysqlbox_test.hang', true) = 'on' THEN
+            PERFORM pg_sleep(1);
+        END IF;
+        RETURN NULL;
+    END;
+    $$;
+    CREATE CONSTRAINT TRIGGER tr_effects_hang AFTER INSERT ON {schema}.effects
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema}.hang();
+"""
+
+
 def write(db: Database, connection: Any, identity: int) -> None:
     """A handler's own statement."""
     schema = f'"{db.schema}"' if db.dialect == "postgres" else f"[{db.schema}]"
@@ -123,6 +138,66 @@ def test_a_commit_that_fails_leaves_the_message_undone(
     worker.drain()
     assert effects() == []
     assert (status(deployment.outbox, message), deployment.outbox.get(message).attempt) == ("Ready", 1)
+
+
+@pytest.mark.dialect("postgres")
+def test_a_division_by_zero_in_the_commit_is_no_lost_lease(
+    db: Database,
+    deployment: pysqlbox.Deployment,
+    make: MakeWorker,
+    effects: Any,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By one of its own the server tells that a lease is lost; this is the application's fault."""
+    db.sql(
+        """
+        CREATE FUNCTION {schema}.divide() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            RETURN 1 / (NEW.message - NEW.message);
+        END;
+        $$;
+        CREATE CONSTRAINT TRIGGER tr_effects_divide AFTER INSERT ON {schema}.effects
+        DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {schema}.divide();
+        """
+    )
+    worker = make(boxes=["outbox"], backoff=fixed(60))
+
+    @worker.handler("t", transactional=True)
+    def handle(message: Any, context: Context) -> None:
+        write(db, context.connection, message.id)
+
+    message = put(deployment.outbox)
+    worker.drain()
+    assert effects() == []
+    assert (status(deployment.outbox, message), deployment.outbox.get(message).attempt) == ("Ready", 1)
+    assert "division by zero" in caplog.text
+    assert "lost the lease" not in caplog.text
+
+
+@pytest.mark.dialect("postgres")
+def test_a_handler_cannot_end_its_transaction_nor_leave_it_in_a_pipeline(
+    db: Database, deployment: pysqlbox.Deployment, make: MakeWorker, effects: Any
+) -> None:
+    worker = make(boxes=["outbox"], threads=1, backoff=fixed(60))
+    pipelines: list[Any] = []
+
+    @worker.handler("t", transactional=True)
+    def handle(message: Any, context: Context) -> None:
+        write(db, context.connection, message.id)
+        if message.payload == "pipeline":
+            pipelines.append(context.connection.pipeline())
+            pipelines[0].__enter__()
+        elif message.payload:
+            getattr(context.connection, message.payload)()
+
+    hostile = [put(deployment.outbox, payload=payload) for payload in ("commit", "rollback", "pipeline")]
+    good = put(deployment.outbox, payload="")
+    worker.drain()
+    assert effects() == [good]
+    errors = [deployment.outbox.get(message).last_error or "" for message in hostile]
+    assert ["not for the handler" in error for error in errors] == [True, True, False]
+    assert "pipeline" in errors[2]
+    assert status(deployment.outbox, good) == "Done"
 
 
 @pytest.mark.every_engine
@@ -294,12 +369,14 @@ def test_what_cannot_be_transactional_is_refused(make: MakeWorker) -> None:
 
 
 @pytest.mark.every_engine
-@pytest.mark.parametrize("moment", ["begun", "written", "sent", "committing", "committed"])
+@pytest.mark.parametrize("moment", ["begun", "written", "sent", "in the commit", "committed"])
 def test_kill_at_any_moment_shows_effect_and_end_or_neither(
     db: Database, deployment: pysqlbox.Deployment, effects: Any, tmp_path: Path, moment: str
 ) -> None:
     """With kill -9, after each statement of a handler, until all is done by another process."""
     journal = Journal(tmp_path / "journal")
+    if moment == "in the commit" and db.dialect == "postgres":
+        db.sql(SLOW_COMMIT)
     made = put_many(deployment.outbox, 12)
     module = "tests.worker.transactional_program"
     lease = 1 if db.dialect == "postgres" else 6

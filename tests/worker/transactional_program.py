@@ -13,6 +13,7 @@ import time
 from typing import Any
 
 import pysqlbox
+from pysqlbox.drivers import mssql
 from pysqlbox.worker import Context, transactions
 from tests.worker.program import Journal
 
@@ -29,35 +30,43 @@ def main(url: str, schema: str, journal_path: str, options: str) -> None:
             journal.write("hang", message)
             time.sleep(600)
 
-    acknowledge = transactions.Transactions._ack
-    current: dict[int, int] = {}
+    begun: dict[int, tuple[int, Any]] = {}
 
-    def ack(self: Any, assignment: Any, messages: list[Any], connection: Any) -> None:
-        acknowledge(self, assignment, messages, connection)
-        hang(messages[0], "committing", current[messages[0].id])
+    def fetch(connection: Any, schema: str, routine: str, arguments: Any) -> Any:
+        rows = fetch_as_ever(connection, schema, routine, arguments)
+        if routine == "outbox_ack":
+            number, message = begun[arguments["ids"][0]]
+            hang(message, "in the commit", number)
+        return rows
 
-    transactions.Transactions._ack = ack  # type: ignore[method-assign]  # the last moment before the commit
+    # SQL Server has a moment between the ack and the commit; PostgreSQL is sent both at once.
+    fetch_as_ever, mssql.fetch = mssql.fetch, fetch
     run = transactions.Transactions.run
 
     def run_and_hang(self: Any, assignment: Any, handler: Any, messages: Any, *rest: Any) -> Any:
         results = run(self, assignment, handler, messages, *rest)
-        hang(messages[0], "committed", current[messages[0].id])
+        hang(messages[0], "committed", begun[messages[0].id][0])
         return results
 
     transactions.Transactions.run = run_and_hang  # type: ignore[method-assign, assignment]  # the first one after it
     with pysqlbox.connect(url, schema=schema) as db:
         worker = db.worker(**settings)
-        quoted = f'"{schema}"' if url.startswith("postgresql") else f"[{schema}]"
+        postgres = url.startswith("postgresql")
+        quoted = f'"{schema}"' if postgres else f"[{schema}]"
 
         @worker.handler("t", transactional=True)
         def handle(message: Any, context: Context) -> None:
-            number = current[message.id] = next(numbers)
+            number = next(numbers)
+            begun[message.id] = number, message
             hang(message, "begun", number)
             context.connection.execute(f"INSERT INTO {quoted}.effects (message) VALUES ({message.id})")
             hang(message, "written", number)
             mail: Any = db.box("mail")
             mail.enqueue("sent", str(message.id), connection=context.connection)
             hang(message, "sent", number)
+            if moment == "in the commit" and number % every == 0 and postgres:
+                context.connection.execute("SET LOCAL pysqlbox_test.hang = 'on'")
+                journal.write("hang", message)
 
         worker.on_start(lambda: print("ready", flush=True))
         worker.run()
