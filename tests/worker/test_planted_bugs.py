@@ -332,14 +332,14 @@ PLANTED = [
         test_transactions.test_only_an_ack_commits, answer=Retry(delay=60), expected=("Ready", 1),
     ),
     bug(
-        "a lost lease commits", transactions.Transactions, "_ack",
+        "a lost lease commits", transactions.Transactions, "_end",
         "if done < len(ids):", "if False:",
         test_transactions.test_a_lost_lease_rolls_back, patience=0.3,
     ),
     bug(
-        "the end of a message comes behind the commit", transactions.Transactions, "_ack",
-        "connection=connection", "connection=None",
-        test_transactions.test_a_commit_that_fails_leaves_the_message_undone,
+        "the end of a message comes behind the commit", postgres, "end_transaction",
+        'f"SELECT 1 / {where}({given}); COMMIT"', 'f"COMMIT; SELECT 1 / {where}({given})"',
+        test_transactions.test_a_lost_lease_rolls_back, patience=0.3,
     ),
     bug(
         "an unknown topic is asked for again and again", unknown_topics.UnknownTopics, "_next_snooze",
