@@ -28,6 +28,16 @@ MOST_ROWS = 400
 """What a call about a few messages may read: some dozens. One that reads others reads thousands."""
 OWNER, STRANGER = uuid4(), uuid4()
 
+#: Of a box that has been busy for long: what is done, what is due one day, what was counted.
+MANY_ROWS: tuple[LiteralString, ...] = tuple(
+    f"INSERT INTO infra.outbox_{columns} FROM generate_series(1, 30000) AS s (n)"
+    for columns in (
+        "done (id, processed_at, span) SELECT 2 * n, now() - interval '1 day' + n * interval '1 second', 1",
+        "scheduled (id, no, due_at, lane, topic) SELECT n, n, now() + n * interval '1 hour', 0, 't'",
+        "tally (no, topic, done) SELECT n, 't', 1",
+    )
+)
+
 
 class Reader:
     """One session, and what its calls read."""
@@ -233,3 +243,19 @@ def test_contract_a_call_reads_what_it_is_about(engine: Engine, box: str, analyz
             # A claim looks after the box now and then, a bounded number of pages, whoever they are of.
             read = {key: rows for key, rows in reader.read.items() if not key.endswith("_claim")}
             assert {key: rows for key, rows in read.items() if rows > MOST_ROWS} == {}
+
+
+def test_looking_after_a_box_reads_a_few_pages_whatever_it_holds(engine: Engine) -> None:
+    """A claim does it now and then. An index leads to these pages as well, past everything in the others."""
+    most = 5000  # eight pages of each table have some 2,500 rows
+    with emptied(engine) as url:
+        reader = Reader(url, "outbox")
+        with contextlib.closing(reader.connection):
+            for text in MANY_ROWS:
+                reader.connection.execute(text)
+            reader.connection.execute("ANALYZE")
+            reader.connection.commit()
+            for turn in range(30):
+                reader.call("_outbox_patrol", 8, key=str(turn))
+        assert {key: rows for key, rows in reader.read.items() if rows > most} == {}
+        assert sum(reader.read.values()) > 20_000, "it has read something"

@@ -21,7 +21,8 @@ AS $$
     -- Looks whether low marks are too high, and lowers those that are: after a dump was restored, whose sequences are
     -- younger than its rows; after the clock was set back; for leases that were committed after their time. It reads the
     -- next few pages of each table and never more, so its cost grows neither with what is there nor with dead rows, and
-    -- whoever is patient has seen everything in the end.
+    -- whoever is patient has seen everything in the end. A minimum that stands alone is taken of a
+    -- subquery: of a table's own column the planner would walk an index until it meets one of those pages.
     -- pages: of each table
     -- returns: none
     -- errors: none
@@ -55,9 +56,12 @@ BEGIN
     {{ lower(box._low_below, "found_below") }};
 
     {{ pages_of(box.scheduled) }};
-    SELECT (extract(epoch FROM min(s.due_at)) * 1000000)::bigint INTO found
-    FROM {{ box.scheduled }} AS s
-    WHERE s.ctid >= from_row AND s.ctid < to_row AND s.due_at < 'infinity';
+    SELECT (extract(epoch FROM min(page.due_at)) * 1000000)::bigint INTO found
+    FROM (
+        SELECT s.due_at FROM {{ box.scheduled }} AS s
+        WHERE s.ctid >= from_row AND s.ctid < to_row AND s.due_at < 'infinity'
+        OFFSET 0
+    ) AS page;
     {{ lower(box._low_due, "found") }};
 
     {{ pages_of(box.lease) }};
@@ -81,13 +85,13 @@ BEGIN
     END IF;
 
     {{ pages_of(box.tally) }};
-    SELECT min(t.no) INTO found FROM {{ box.tally }} AS t WHERE t.ctid >= from_row AND t.ctid < to_row;
+    SELECT min(page.no) INTO found
+    FROM (SELECT t.no FROM {{ box.tally }} AS t WHERE t.ctid >= from_row AND t.ctid < to_row OFFSET 0) AS page;
     {{ lower(box._low_tally, "found") }};
 
     {{ pages_of(box.done) }};
-    SELECT (extract(epoch FROM min(n.processed_at)) * 1000000)::bigint INTO found
-    FROM {{ box.done }} AS n
-    WHERE n.ctid >= from_row AND n.ctid < to_row;
+    SELECT (extract(epoch FROM min(page.processed_at)) * 1000000)::bigint INTO found
+    FROM (SELECT n.processed_at FROM {{ box.done }} AS n WHERE n.ctid >= from_row AND n.ctid < to_row OFFSET 0) AS page;
     {{ lower(box._low_done, "found") }};
 END;
 $$;
