@@ -31,8 +31,9 @@ QUICK_EACH = 0.0002
 MANY = 50
 #: What a box whose handlers are not timed yet is asked for.
 FIRST_CLAIM = 4
-#: The shortest pause between two claims that find nothing; each pause after it is twice as long.
-EAGER_SECONDS = 0.0015
+#: The pause after a claim that brought one message, and half as much more for each other one, up to the most:
+#: where few come there is time to ask often, and where many come one claim brings what several would.
+EAGER_SECONDS, EAGER_MOST = 0.0004, 0.0015
 #: Results wait this long for a claim to go with; without one so near they go at once.
 RIDE_SECONDS = 0.003
 #: After this long without work ask half as often.
@@ -212,7 +213,8 @@ class ServedBox:
         self.full = got >= asked
         if got:
             self.last_work = now
-            self.next_poll = now if got >= asked else now + EAGER_SECONDS
+            pause = 0.0 if got >= asked else min(EAGER_SECONDS * (got + 1) / 2, EAGER_MOST)
+            self.next_poll = now + pause
             return
         if self.alarm is not None:
             self.asleep, self.next_poll, self.alarm = True, self.alarm, None

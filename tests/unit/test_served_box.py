@@ -10,6 +10,7 @@ import pytest
 from pysqlbox.worker.handlers import Handler
 from pysqlbox.worker.served_box import (
     DROWSY_AFTER,
+    EAGER_MOST,
     EAGER_SECONDS,
     EMPTY_CLAIMS,
     FIRST_CLAIM,
@@ -217,7 +218,15 @@ def test_a_full_claim_is_followed_at_once_and_another_after_a_moment() -> None:
     box.schedule(10, 10, 100.0)
     assert (box.full, box.next_poll, box.last_work) == (True, 100.0, 100.0)
     box.schedule(10, 9, 101.0)
-    assert (box.full, box.next_poll, box.last_work) == (False, 101.0 + EAGER_SECONDS, 101.0)
+    assert (box.full, box.next_poll, box.last_work) == (False, 101.0 + EAGER_MOST, 101.0)
+
+
+@pytest.mark.parametrize(("got", "pause"), [(1, 1), (2, 1.5), (3, 2), (6, 3.5), (7, 3.75), (9, 3.75)])
+def test_the_fewer_a_claim_brought_the_sooner_is_the_next(got: int, pause: float) -> None:
+    box = served()
+    box.schedule(10, got, 100.0)
+    assert box.next_poll == pytest.approx(100.0 + pause * EAGER_SECONDS)
+    assert pause * EAGER_SECONDS <= EAGER_MOST
 
 
 @pytest.mark.parametrize(
