@@ -387,7 +387,8 @@ def end_transaction(
 ) -> int:
     """Run a routine, and commit in the same round trip if it has affected so many; how many it has affected.
 
-    If those are others nothing is committed, and the transaction is left to be undone.
+    If those are others nothing is committed, and the transaction is left to be undone. The arguments stand in
+    the text as they are: numbers and uuids, none of which has a quote.
     """
     if affected != 1:
         found = int(fetch(connection, schema, routine, arguments)[0][0])

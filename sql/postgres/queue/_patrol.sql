@@ -21,8 +21,8 @@ AS $$
     -- Looks whether low marks are too high, and lowers those that are: after a dump was restored, whose sequences are
     -- younger than its rows; after the clock was set back; for leases that were committed after their time. It reads the
     -- next few pages of each table and never more, so its cost grows neither with what is there nor with dead rows, and
-    -- whoever is patient has seen everything in the end. A minimum that stands alone is taken of a
-    -- subquery: of a table's own column the planner would walk an index until it meets one of those pages.
+    -- whoever is patient has seen everything in the end. A minimum that stands alone is taken of a subquery: for that of a
+    -- table's own column the planner would walk an index until it meets one of those pages.
     -- pages: of each table
     -- returns: none
     -- errors: none
