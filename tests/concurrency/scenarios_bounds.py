@@ -5,14 +5,18 @@ Each function fails if the guard that it is about is missing; `test_planted_bugs
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from datetime import timedelta
+from itertools import pairwise
+
+import pytest
 
 from tests.concurrency.invariants import check
 from tests.concurrency.scenarios_claims import inbox, outbox
 from tests.concurrency.sessions import sessions, tick
 from tests.contract.support import OTHER, OWNER, ids, server_now
-from tests.support.database import Database
+from tests.support.database import Database, Session
 
 TAKES = 100
 """So often a claim takes rows at most."""
@@ -95,10 +99,22 @@ def _far(db: Database) -> tuple[int, int]:
     """A message of topic b, and far behind it one of topic a; the marks have come to know of both."""
     box = outbox(db)
     first = box.put("b")
+    return first, _further(db)
+
+
+def _further(db: Database) -> int:
+    """One more message of topic a, far behind the last one; the marks know of it."""
     db.sql(f"SELECT count(nextval('{{schema}}._outbox_ids')) AS n FROM generate_series(1, {FURTHER})")
-    second = box.put("a")
+    made = outbox(db).put("a")
     tick(db, "outbox", 3)
-    return first, second
+    return made
+
+
+def _remembered(session: Session) -> int:
+    """Where the session's next claim of its topics begins."""
+    name = "pysqlbox.topics_' || '{schema}.outbox_ready'::regclass::oid"
+    row = session.sql(f"SELECT split_part(current_setting('{name}), ' ', 3)::bigint AS n")[0]
+    return int(str(row["n"]))
 
 
 def a_session_remembers_its_topics_apart(db: Database) -> None:
@@ -162,6 +178,55 @@ def a_session_remembers_nothing_of_a_claim_that_may_be_rolled_back(db: Database)
     check(db, "outbox")
 
 
+def a_session_remembers_behind_its_own_settlement(db: Database) -> None:
+    """A worker's every claim comes behind a settlement in the same transaction."""
+    box = outbox(db)
+    made = [_far(db)[1]]
+    made += [_further(db), _further(db)]
+    with sessions(db, 1) as (session,):
+        mine = box.on(session)
+        assert mine.take(topics=["a"], batch=1) == made[:1]
+        session.commit()
+        for done, message in pairwise(made):
+            outcomes = [{"id": done, "result": "ack"}]
+            assert ids(mine.settle(OWNER, outcomes, claim_batch=1, topics=["a"])) == [message]
+            session.commit()
+            assert _remembered(session) == message
+    check(db, "outbox")
+
+
+def a_session_sees_again_what_a_prepared_transaction_took(db: Database) -> None:
+    """A transaction that is prepared keeps what its session remembers, also if it is rolled back at last."""
+    allowed = db.sql("SELECT setting::integer AS n FROM pg_settings WHERE name = 'max_prepared_transactions'")
+    if not allowed[0]["n"]:
+        pytest.skip("this server has max_prepared_transactions = 0")
+    box = outbox(db)
+    held = _far(db)[1]
+    made = [_further(db), _further(db), _further(db)]
+    name = secrets.token_hex(6)
+    for settled in (False, True):
+        with sessions(db, 1) as (session,):
+            mine = box.on(session)
+            if settled:
+                assert mine.take(topics=["a"], batch=1) == [held]
+                session.commit()
+            else:
+                mine.take(topics=["nothing"])
+                assert mine.take(topics=["a"], batch=1) == [held]
+            for number, message in enumerate(made):
+                outcomes = [{"id": held, "result": "ack"}]
+                if settled and number < 2:
+                    assert ids(mine.settle(OWNER, outcomes, claim_batch=1, topics=["a"])) == [message]
+                else:
+                    assert mine.take(topics=["a"], batch=1) == [message]
+            session.connection.execute(f"PREPARE TRANSACTION '{name}'")
+            assert box.take(topics=["a"]) == []
+            db.sql(f"ROLLBACK PREPARED '{name}'")
+            assert mine.take(topics=["a"]) == (made if settled else [held, *made])
+            session.rollback()
+    check(db, "outbox")
+
+
 def priorities_are_known_to_claims_at_once(db: Database) -> None:
     """Whoever is the first to use a priority tells the claims; also if another one just does the same."""
     box = outbox(db)
@@ -194,6 +259,8 @@ SCENARIOS: tuple[Callable[[Database], None], ...] = (
     a_session_forgets_once_the_mark_is_lowered,
     a_session_remembers_nothing_that_may_come,
     a_session_remembers_nothing_of_a_claim_that_may_be_rolled_back,
+    a_session_remembers_behind_its_own_settlement,
+    a_session_sees_again_what_a_prepared_transaction_took,
     priorities_are_known_to_claims_at_once,
     a_changed_priority_is_known_to_claims_at_once,
 )

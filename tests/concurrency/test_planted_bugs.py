@@ -439,6 +439,38 @@ PLANTED: list[tuple[Bug, Scenario]] = [
     ),
     (
         Bug(
+            "a memory of what a transaction leaves behind",
+            "queue/claim.sql",
+            [("may_remember := coalesce(", "may_remember := true OR coalesce(")],
+        ),
+        bounds.a_session_sees_again_what_a_prepared_transaction_took,
+    ),
+    (
+        Bug(
+            "a memory behind two settlements",
+            "queue/settle.sql",
+            [("topics IS NOT NULL AND pg_current_xact_id_if_assigned() IS NULL", "topics IS NOT NULL")],
+        ),
+        bounds.a_session_sees_again_what_a_prepared_transaction_took,
+    ),
+    (
+        Bug(
+            "a memory behind a settlement's claim",
+            "queue/settle.sql",
+            [("PERFORM set_config({{ queue.own_setting(\"settled\") }}, '', true);", "NULL;")],
+        ),
+        bounds.a_session_sees_again_what_a_prepared_transaction_took,
+    ),
+    (
+        Bug(
+            "no memory behind a settlement",
+            "queue/settle.sql",
+            [("coalesce(pg_current_xact_id_if_assigned()::text, ''), true", "'', true")],
+        ),
+        bounds.a_session_remembers_behind_its_own_settlement,
+    ),
+    (
+        Bug(
             "an enqueue does not tell its priority",
             "outbox/enqueue.sql",
             [('{{ queue.enter_lane("level") }};', "")],

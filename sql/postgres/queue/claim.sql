@@ -54,6 +54,7 @@ DECLARE
     allowed text[];
     -- What this session remembers of its topics: which they were, the low mark then, and where their first message stood.
     memory_name text;
+    may_remember boolean := false;
     memory bigint[];
     topics_hash bigint;
     settled bigint;
@@ -102,10 +103,11 @@ BEGIN
     END IF;
     IF topics IS NOT NULL THEN
         allowed := ARRAY(SELECT DISTINCT u.topic FROM unnest(topics) AS u (topic) ORDER BY 1);
-        -- What this transaction has taken already it would not see, though a rollback brings it back.
-        IF pg_current_xact_id_if_assigned() IS NULL THEN
-            memory_name := {{ queue.own_setting("topics") }};
-        END IF;
+        memory_name := {{ queue.own_setting("topics") }};
+        -- What its transaction has taken before it does not see, though that may come back: if it is prepared and then
+        -- rolled back, when this session keeps its memory. So it remembers first of all, or right behind a settlement.
+        may_remember := coalesce(pg_current_xact_id_if_assigned()::text, '')
+            = coalesce(current_setting({{ queue.own_setting("settled") }}, true), '');
     END IF;
 
     {{ queue.arrive() }};
@@ -271,13 +273,13 @@ BEGIN
                 FROM (SELECT gone.* FROM gone ORDER BY gone.ticket) AS g;
             END IF;
 
-            IF memory_name IS NOT NULL AND at_lane = 0 THEN
+            IF may_remember AND at_lane = 0 THEN
                 -- Nothing can come to stand before the first any more, up to the settled number.
                 first_ticket := least(coalesce(first_ticket, last_ticket + 1), settled + 1);
                 IF first_ticket > low + 100 THEN
                     PERFORM set_config(memory_name, concat_ws(' ', topics_hash, low_ticket, first_ticket), false);
                 END IF;
-                memory_name := NULL;
+                may_remember := false;
             END IF;
 
             -- Onwards: behind what was taken, or behind what was within reach and could not be.

@@ -37,6 +37,8 @@ DECLARE
     others bigint[];
     listed boolean;
     part record;
+    -- What the claim below is told: all that its transaction has written was this settlement.
+    may_remember CONSTANT boolean := topics IS NOT NULL AND pg_current_xact_id_if_assigned() IS NULL;
 BEGIN
     IF (owner_token <> '00000000-0000-0000-0000-000000000000'
         AND lease_seconds BETWEEN 1 AND 86400 AND claim_batch BETWEEN 0 AND 10000) IS NOT TRUE
@@ -142,7 +144,13 @@ BEGIN
     END IF;
 
     IF claim_batch > 0 THEN
+        IF may_remember THEN
+            PERFORM set_config({{ queue.own_setting("settled") }}, coalesce(pg_current_xact_id_if_assigned()::text, ''), true);
+        END IF;
         RETURN QUERY SELECT c.* FROM {{ box.claim }}(owner_token, lease_seconds, claim_batch, topics) AS c;
+        IF may_remember THEN
+            PERFORM set_config({{ queue.own_setting("settled") }}, '', true);
+        END IF;
     END IF;
 END;
 $$;
