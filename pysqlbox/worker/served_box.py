@@ -104,6 +104,7 @@ class ServedBox:
         #: When to get up again, once it is known that there is nothing to do until then.
         self.alarm: float | None = None
         self._empty_claims = 0
+        self._wakes_before = 0
         self.dry_at = -1
         self._cost: float | None = None
 
@@ -211,10 +212,13 @@ class ServedBox:
     def schedule(self, asked: int, got: int, now: float) -> None:
         """Set the time of the next claim by what this one brought."""
         self.full = got >= asked
+        told, self._wakes_before = self.wakes != self._wakes_before, self.wakes
         if got:
             self.last_work = now
-            pause = 0.0 if got >= asked else min(EAGER_SECONDS * (got + 1) / 2, EAGER_MOST)
-            self.next_poll = now + pause
+            pause = min(EAGER_SECONDS * (got + 1) / 2, EAGER_MOST)
+            if got == 1 and told:  # of the next one we shall be told, too: this claim has seen to that
+                pause = EAGER_MOST
+            self.next_poll = now + (0.0 if self.full else pause)
             return
         if self.alarm is not None:
             self.asleep, self.next_poll, self.alarm = True, self.alarm, None

@@ -229,6 +229,18 @@ def test_the_fewer_a_claim_brought_the_sooner_is_the_next(got: int, pause: float
     assert pause * EAGER_SECONDS <= EAGER_MOST
 
 
+def test_who_was_told_of_a_message_waits_to_be_told_of_the_next() -> None:
+    """A claim that brings one sets the next notification free; of several there may be more to fetch."""
+    box = served()
+    for wakes, got, pause in ((1, 1, EAGER_MOST), (0, 1, EAGER_SECONDS), (1, 2, 1.5 * EAGER_SECONDS)):
+        box.wakes += wakes
+        box.schedule(10, got, 100.0)
+        assert box.next_poll == pytest.approx(100.0 + pause), (wakes, got)
+    box.wakes += 1
+    box.schedule(1, 1, 100.0)
+    assert box.next_poll == 100.0, "what was asked for has come"
+
+
 @pytest.mark.parametrize(
     ("quiet", "wait"), [(0.0, EAGER_SECONDS), (0.1, 0.1), (2.0, 0.5), (DROWSY_AFTER, 1.0), (600.0, 1.0)]
 )

@@ -33,6 +33,12 @@ INSERT INTO {{ box.tally }} (no, topic, done, dead)
         PERFORM pg_notify({{ (schema ~ "." ~ box_name) | literal }}, '');
     END IF
 {%- endmacro %}
+{% macro notify_next() %}
+-- The next enqueue notifies, however short ago the last one did.
+        IF pg_sequence_last_value({{ box._notified | literal }}) BETWEEN 1 AND 8000000000000000000 THEN
+            PERFORM setval({{ box._notified | literal }}, 0);
+        END IF
+{%- endmacro %}
 {# The name of a setting that a session has for itself and this box. #}
 {% macro own_setting(what) %}
 {{ ("pysqlbox." ~ what ~ "_") | literal }} || {{ box.ready | literal }}::regclass::oid

@@ -364,11 +364,13 @@ BEGIN
         IF random() < 0.05 THEN
             PERFORM {{ box._patrol }}(32);
         END IF;
-        -- Whoever finds nothing is about to wait, so the next enqueue notifies at once, however short ago the last did.
-        IF pg_sequence_last_value({{ box._notified | literal }}) BETWEEN 1 AND 8000000000000000000 THEN
-            PERFORM setval({{ box._notified | literal }}, 0);
-        END IF;
+        -- Whoever finds nothing is about to wait.
+        {{ queue.notify_next() }};
         RETURN;
+    END IF;
+    IF found = 1 AND batch_size > 1 THEN
+        -- Where they come one by one nobody has to look soon whether there is another.
+        {{ queue.notify_next() }};
     END IF;
 
     until_at := {{ db._now }}() + make_interval(secs => lease_seconds);
