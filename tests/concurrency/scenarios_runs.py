@@ -196,6 +196,7 @@ def a_batch_whose_ids_others_drew_from_between(db: Database) -> None:
     try:
         db.sql("ALTER SEQUENCE {schema}._outbox_ids INCREMENT BY 2")
         made += _payloads(box, 300) + box.fill(300)
+        made += ids(box.enqueue_many(box.record(), box.record(dedup_key="d"), box.record(correlation_id="c")))
     finally:
         db.sql("ALTER SEQUENCE {schema}._outbox_ids INCREMENT BY 1")
     check(db, "outbox")

@@ -54,6 +54,27 @@ def test_contract_many_keeps_due_times_and_priorities_apart(box: Box) -> None:
     assert made[1] in box.take()
 
 
+def test_contract_many_keeps_topics_apart(box: Box) -> None:
+    made = ids(box.enqueue_many(box.record("a"), box.record("b"), box.record("a")))
+    assert box.take(topics=["b"]) == made[1:2]
+    assert box.take(topics=["a"]) == [made[0], made[2]]
+
+
+def test_contract_many_takes_a_null_for_an_argument_left_out(box: Box) -> None:
+    """All that may be left out is null, also headers, whose JSON null would be a value."""
+    names = ["group_id", "priority", "collapse_key", "headers", "expires_at", "due_at", "delay_seconds"]
+    if box.kind == "outbox":
+        names += ["correlation_id", "message_id", "dedup_key", "created_at"]
+    else:
+        names += ["hash", "received_at"]
+    (made,) = box.enqueue_many(box.record(**dict.fromkeys(names)))
+    row = box.get(made["id"])
+    assert headers_of(row) is None
+    assert [row[name] for name in ("group_id", "collapse_key", "expires_at", "due_at")] == [None] * 4
+    assert row["priority"] == 0
+    assert box.take() == [made["id"]]
+
+
 def test_contract_many_without_records_is_a_no_op(box: Box) -> None:
     assert box.call("enqueue_many", messages="[]") == []
     assert box.count() == 0
