@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from uuid import UUID
 
+import pytest
+
 from tests.contract.support import NIL, OTHER, OWNER, Box, check_books, ids, server_now
 
 SIZE = 1000
@@ -32,6 +34,17 @@ def test_contract_a_large_batch_is_claimed_in_order_by_batches_of_any_size(outbo
         taken += ids(rows)
     assert taken == made
     assert outbox.take() == []
+
+
+@pytest.mark.dialect("postgres")
+def test_a_large_batch_stands_in_few_rows_also_with_its_defaults_spelled_out(outbox: Box) -> None:
+    """Docs/architecture.md promises runs for plain records: a 0 for what is 0 anyway leaves them plain."""
+    defaults: dict[str, object] = {"priority": 0, "delay_seconds": 0, "group_id": None, "due_at": None}
+    for spelled_out in ({}, defaults):
+        made = put_many(outbox, SIZE, **spelled_out)
+        (ready,) = outbox.db.sql("SELECT count(*) AS n FROM {schema}.outbox_ready")
+        assert int(str(ready["n"])) < SIZE / 10
+        assert outbox.take(batch=SIZE) == made
 
 
 def test_contract_what_is_enqueued_around_a_large_batch_keeps_its_place(outbox: Box) -> None:

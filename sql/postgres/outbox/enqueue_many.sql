@@ -88,8 +88,9 @@ BEGIN
         SELECT
             bool_or(e.is_keyed),
             bool_and(
-                NOT e.is_keyed AND e.record ->> 'topic' = first_topic AND e.record ->> 'priority' IS NULL
-                AND e.record ->> 'due_at' IS NULL AND e.record ->> 'expires_at' IS NULL AND e.record ->> 'delay_seconds' IS NULL
+                NOT e.is_keyed AND e.record ->> 'topic' = first_topic AND coalesce(e.record ->> 'priority', '0') = '0'
+                AND e.record ->> 'due_at' IS NULL AND e.record ->> 'expires_at' IS NULL
+                AND coalesce(e.record ->> 'delay_seconds', '0') = '0'
             )
         INTO any_keyed, is_run
         FROM (
