@@ -104,6 +104,7 @@ class ServedBox:
         #: When to get up again, once it is known that there is nothing to do until then.
         self.alarm: float | None = None
         self._empty_claims = 0
+        #: How often it had been woken when the last claim was answered.
         self._wakes_before = 0
         self.dry_at = -1
         self._cost: float | None = None
